@@ -223,8 +223,7 @@ impl Start<'_> {
         let engine = Engine::start(shared, subscribers, &states, &app.stats, settings, Some(anew));
         let life = Life::begin(engine.vitals());
         app.health.begins(&life);
-        let (claims, hooks) = (engine.claims(), app.shutdown.clone());
-        Ok(RunningApp::new(Box::new(engine), claims, life, hooks, sinks))
+        Ok(RunningApp::new(engine, life, app.shutdown.clone(), sinks))
     }
 }
 

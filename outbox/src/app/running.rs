@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,10 @@ const RECORDERS_LIMIT: Duration = Duration::from_secs(1);
 /// The loops of a started app. Dropping it stops them without waiting.
 #[must_use = "dropping it stops the app at once"]
 pub struct RunningApp {
-    rest: Mutex<Rest>,
+    /// What a stop has still to do. It owns the engine. A call of `stop` that is dropped leaves it
+    /// here, and the next one goes on with it: so all limits count from the first call. `None` once
+    /// it has ended.
+    rest: Mutex<Option<Answer>>,
     /// Ends the claims and the pings under way: the connection of a ping without an answer
     /// would hold up the stop.
     claims: CancellationToken,
@@ -36,42 +39,18 @@ pub struct RunningApp {
     sinks: Sinks,
 }
 
-/// What a stop still has to do and to return. A dropped call leaves it to the next one.
-struct Rest {
-    /// `None` once drained.
-    engine: Option<Box<dyn AnyEngine>>,
-    /// The shutdown hooks that have not begun.
-    hooks: std::vec::IntoIter<Hook>,
-    /// The hook that has begun.
-    hook: Option<Answer<'static>>,
-    /// The first error.
-    error: Option<Error>,
-}
-
-type Answer<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
-
-/// An engine, whatever its store.
-pub(super) trait AnyEngine: Send + Sync {
-    fn drain(&mut self) -> Answer<'_>;
-}
-
-impl<S: Store> AnyEngine for Engine<S> {
-    fn drain(&mut self) -> Answer<'_> {
-        Box::pin(self.drain())
-    }
-}
+type Answer = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 impl RunningApp {
-    pub(super) fn new(
-        engine: Box<dyn AnyEngine>,
-        claims: CancellationToken,
+    pub(super) fn new<S: Store>(
+        engine: Engine<S>,
         life: Arc<Life>,
         shutdown: Vec<Hook>,
         sinks: Sinks,
     ) -> Self {
-        let hooks = shutdown.into_iter();
-        let rest = Rest { engine: Some(engine), hooks, hook: None, error: None };
-        Self { rest: Mutex::new(rest), claims, life, sinks }
+        let claims = engine.claims();
+        let rest: Answer = Box::pin(stop(engine, Arc::clone(&life), shutdown, sinks.clone()));
+        Self { rest: Mutex::new(Some(rest)), claims, life, sinks }
     }
 
     /// Whether the app is alive and ready, for probes.
@@ -141,44 +120,46 @@ impl RunningApp {
         }
         self.claims.cancel();
         let mut rest = self.rest.lock().await;
-        let Rest { engine, hooks, hook, error } = &mut *rest;
-        if let Some(running) = engine {
-            let drained = running.drain().await;
-            // Before the engine is gone: if this call is dropped here, the next one repeats it.
-            self.sinks.flush(RECORDERS_LIMIT).await;
-            *error = drained.err();
-            *engine = None;
-            self.life.enter(Phase::Stopped);
-        }
-        let mut hooked = false;
-        loop {
-            if hook.is_none() {
-                *hook = hooks.next().map(|hook| begin(hook, "shutdown"));
-            }
-            let Some(running) = hook else { break };
-            let ended = running.await;
-            *hook = None;
-            match ended {
-                Err(failed) if error.is_none() => *error = Some(failed),
-                Err(_) => tracing::error!(
-                    target: TARGET, "a shutdown hook failed as well; the first error is returned"
-                ),
-                Ok(()) => {}
-            }
-            hooked = true;
-        }
-        if hooked {
-            // The hooks may have published.
-            self.sinks.flush(RECORDERS_LIMIT).await;
-        }
-        self.sinks.leave_process();
-        error.take().map_or(Ok(()), Err)
+        let Some(goes_on) = &mut *rest else { return Ok(()) };
+        // What has panicked must not be polled again either.
+        let ended = AssertUnwindSafe(goes_on).catch_unwind().await;
+        *rest = None;
+        ended.unwrap_or_else(|panic| resume_unwind(panic))
     }
+}
+
+/// What a stop does after it has ended the claims. Returns the first error.
+async fn stop<S: Store>(
+    mut engine: Engine<S>,
+    life: Arc<Life>,
+    shutdown: Vec<Hook>,
+    sinks: Sinks,
+) -> Result<()> {
+    let mut stopped = engine.drain().await;
+    sinks.flush(RECORDERS_LIMIT).await;
+    // Not before: a health check takes an app without an engine for one that has stopped.
+    drop(engine);
+    life.enter(Phase::Stopped);
+    let may_publish = !shutdown.is_empty();
+    for hook in shutdown {
+        match begin(hook, "shutdown").await {
+            Err(failed) if stopped.is_ok() => stopped = Err(failed),
+            Err(_) => tracing::error!(
+                target: TARGET, "a shutdown hook failed as well; the first error is returned"
+            ),
+            Ok(()) => {}
+        }
+    }
+    if may_publish {
+        sinks.flush(RECORDERS_LIMIT).await;
+    }
+    sinks.leave_process();
+    stopped
 }
 
 /// A hook that panics counts as failed, so that the other shutdown hooks run, and a start says why
 /// it failed.
-pub(super) fn begin(hook: Hook, which: &'static str) -> Answer<'static> {
+pub(super) fn begin(hook: Hook, which: &'static str) -> Answer {
     let run = AssertUnwindSafe(async move { hook().await }).catch_unwind();
     Box::pin(async move {
         let ended = run.await.unwrap_or_else(|_| Err("it panicked".into()));
@@ -203,12 +184,17 @@ impl fmt::Debug for RunningApp {
 mod tests {
     use futures_util::future::BoxFuture;
     use tokio::task::yield_now;
-    use tokio::time::sleep;
+    use tokio::time::{sleep, timeout};
 
     use super::*;
-    use crate::engine::{Reading, Vital};
+    use crate::engine::tests::unanswered::holding;
+    use crate::engine::{Reading, Settings, Shared, Vital};
+    use crate::extract::States;
     use crate::health::Loop;
     use crate::store::Connections;
+    use crate::store::memory::MemoryStore;
+    use crate::subscriber::{Subscriber, debug_chain};
+    use crate::telemetry::{Event, Stats};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -241,18 +227,18 @@ mod tests {
     }
 
     /// Has nothing to drain.
-    struct Idle;
-
-    impl AnyEngine for Idle {
-        fn drain(&mut self) -> Answer<'_> {
-            Box::pin(async { Ok(()) })
-        }
+    fn running(slow: &Arc<dyn Vital>) -> RunningApp {
+        stopping(slow, async { Ok(()) })
     }
 
-    fn running(slow: &Arc<dyn Vital>) -> RunningApp {
+    fn stopping(
+        slow: &Arc<dyn Vital>,
+        rest: impl Future<Output = Result<()>> + Send + 'static,
+    ) -> RunningApp {
         let life = Life::begin(Arc::downgrade(slow));
-        let claims = CancellationToken::new();
-        RunningApp::new(Box::new(Idle), claims, life, Vec::new(), Sinks::default())
+        let rest: Answer = Box::pin(rest);
+        let (claims, sinks) = (CancellationToken::new(), Sinks::default());
+        RunningApp { rest: Mutex::new(Some(rest)), claims, life, sinks }
     }
 
     #[tokio::test(start_paused = true)]
@@ -276,5 +262,62 @@ mod tests {
         let (one, two, three) = tokio::join!(running.ping(), running.ping(), running.ping());
         assert!(one.is_ok() && two.is_ok() && three.is_ok());
         assert_eq!(begun.elapsed(), 2 * SECOND);
+    }
+
+    /// An app whose only handler, which runs, never ends.
+    async fn endless(drain_timeout: Duration, sinks: Sinks) -> RunningApp {
+        let (render, publisher) = (Arc::new(debug_chain), crate::Publisher::default());
+        let shared = Shared::new(holding(1).await, render, publisher, sinks.clone());
+        let never = Subscriber::new("s", "q", |_: crate::Context| std::future::pending::<()>());
+        let settings = Settings { drain_timeout, sample_every: None };
+        let (states, counts) = (States::default(), Stats::default());
+        let none = None::<fn() -> MemoryStore>;
+        let engine = Engine::start(shared, vec![never], &states, &counts, settings, none);
+        sleep(SECOND).await;
+        let life = Life::begin(engine.vitals());
+        RunningApp::new(engine, life, Vec::new(), sinks)
+    }
+
+    /// As a caller does who does something else meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_that_is_dropped_again_and_again_takes_no_longer() {
+        let running = endless(15 * SECOND, Sinks::default()).await;
+        let begun = Instant::now();
+        let stopped = loop {
+            if let Ok(stopped) = timeout(2 * SECOND, running.stop()).await {
+                break stopped;
+            }
+            assert!(begun.elapsed() < 3600 * SECOND, "it goes on for ever");
+        };
+        assert!(matches!(stopped, Err(Error::DrainTimeout(1))), "{stopped:?}");
+        assert!(begun.elapsed() < 16 * SECOND, "{:?}", begun.elapsed());
+        running.stop().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_app_is_stopping_until_its_events_are_recorded() {
+        let (lets_go, waits) = std::sync::mpsc::channel::<()>();
+        let (waits, mut sinks) = (std::sync::Mutex::new(waits), Sinks::default());
+        let waits = move |_: &Event| {
+            let _ = waits.lock().unwrap().recv();
+        };
+        sinks.add(waits, &Stats::default());
+        let running = endless(SECOND, sinks).await;
+        let phase = async || running.health().check().await.phase;
+        assert!(timeout(SECOND * 3 / 2, running.stop()).await.is_err(), "nothing is recorded");
+        assert_eq!(phase().await, Phase::Stopping);
+        drop(lets_go);
+        assert!(matches!(running.stop().await, Err(Error::DrainTimeout(1))));
+        assert_eq!(phase().await, Phase::Stopped);
+    }
+
+    /// It would panic for another reason, and hide the first one.
+    #[tokio::test]
+    async fn a_stop_that_has_panicked_does_not_go_on() {
+        let slow: Arc<dyn Vital> = Arc::new(Slow(SECOND));
+        let running = stopping(&slow, async { panic!("as told") });
+        let stopped = AssertUnwindSafe(running.stop()).catch_unwind().await;
+        assert_eq!(stopped.unwrap_err().downcast_ref(), Some(&"as told"));
+        running.stop().await.unwrap();
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::Engine;
@@ -20,32 +20,6 @@ const LAST_WRITES: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(10);
 /// How long it may take to report each result that was not written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Of a time that ends later than clocks count.
-const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
-
-/// The steps that have an end of their own.
-#[derive(Clone, Copy)]
-enum Step {
-    Handlers,
-    CutOff,
-    Results,
-    Report,
-    Services,
-    Close,
-}
-
-/// When each step of a drain is to be over, once it has begun. A drain that was dropped goes on
-/// with what is left of the time, however often that happens.
-#[derive(Default)]
-pub(super) struct Ends([Option<Instant>; 6]);
-
-impl Ends {
-    fn of(&mut self, step: Step, limit: Duration) -> Instant {
-        let now = Instant::now();
-        let end = || now.checked_add(limit).unwrap_or(now + FOREVER);
-        *self.0[step as usize].get_or_insert_with(end)
-    }
-}
 
 impl<S: Store> Engine<S> {
     /// Stops everything, in this order: the claimer (it gives back what is not started), handlers,
@@ -53,16 +27,17 @@ impl<S: Store> Engine<S> {
     ///
     /// # Errors
     /// When handlers had to be dropped. Their rows are given back, but for those that have a result.
+    ///
+    /// # Cancel safety
+    /// A second call would not know what the first one gave up, nor when that began. Who may want
+    /// to wait again keeps the future.
     pub(crate) async fn drain(&mut self) -> Result<()> {
         self.shared.stop.cancel();
-        let end = self.ends.of(Step::Handlers, self.drain_timeout);
-        if timeout_at(end, self.workers.wait()).await.is_err() {
-            // A drain that goes on after being dropped has reported them.
-            self.count_running(!self.shared.cut_off.is_cancelled());
-            self.shared.cut_off.cancel();
+        let mut dropped = 0;
+        if timeout(self.drain_timeout, self.workers.wait()).await.is_err() {
+            dropped = self.give_up();
             // Also bounds a claim that still waits for its answer.
-            let end = self.ends.of(Step::CutOff, LAST_WRITES);
-            let _ = timeout_at(end, self.workers.wait()).await;
+            let _ = timeout(LAST_WRITES, self.workers.wait()).await;
         }
         // The workers held the only senders, so the settlers end when they have written everything.
         // But a worker whose handler blocks its thread still has a sender. So has a claim without
@@ -74,14 +49,13 @@ impl<S: Store> Engine<S> {
                 sleep(LOOK).await;
             }
         };
-        let end = self.ends.of(Step::Results, LAST_WRITES);
         let written = async {
             tokio::select! {
                 () = self.written() => {}
                 () = done => {}
             }
         };
-        if timeout_at(end, written).await.is_err() {
+        if timeout(LAST_WRITES, written).await.is_err() {
             let why = if are_done(&results) {
                 "a claim was not answered; if it has taken rows, they come back after their leases"
             } else {
@@ -90,8 +64,7 @@ impl<S: Store> Engine<S> {
             warn!(target: telemetry::TARGET, "{why}");
             self.shared.over.cancel();
             // A settler that still waits for a handler has reported all results that were there.
-            let end = self.ends.of(Step::Report, LAST_WORDS);
-            let _ = timeout_at(end, self.written()).await;
+            let _ = timeout(LAST_WORDS, self.written()).await;
         }
         self.settlers.drain(..).for_each(|settler| settler.abort());
         // A result that is sent from now on is reported as lost.
@@ -99,33 +72,30 @@ impl<S: Store> Engine<S> {
         self.results = Default::default();
         self.watchdog = None;
         self.services_stop.cancel();
-        let end = self.ends.of(Step::Services, LAST_WRITES);
-        let _ = timeout_at(end, self.services.wait()).await;
+        let _ = timeout(LAST_WRITES, self.services.wait()).await;
         self.shared.listens(false);
-        let end = self.ends.of(Step::Close, LAST_WRITES);
-        let _ = timeout_at(end, self.shared.store.close()).await;
-        match self.dropped {
-            0 => Ok(()),
-            dropped => Err(Error::DrainTimeout(dropped)),
-        }
+        let _ = timeout(LAST_WRITES, self.shared.store.close()).await;
+        if dropped == 0 { Ok(()) } else { Err(Error::DrainTimeout(dropped)) }
     }
 }
 
 impl<S> Engine<S> {
-    fn count_running(&mut self, tell: bool) {
+    /// Drops the handlers that run, and reports them. Returns how many.
+    fn give_up(&self) -> usize {
         let mut running = 0;
         for reader in &self.readers {
             let handlers = reader.inbox.running();
             running += handlers;
-            if tell && handlers > 0 {
+            if handlers > 0 {
                 reader.teller.drain_timeout(handlers, self.drain_timeout);
             }
         }
-        self.dropped = self.dropped.max(running);
+        self.shared.cut_off.cancel();
+        running
     }
 
-    /// Waits for the settlers to end. They are taken off one by one, so that a drain which is
-    /// dropped can go on when it is called again.
+    /// Waits for the settlers to end. They are taken off one by one, because a drain that has
+    /// waited in vain waits for the others once more.
     async fn written(&mut self) {
         while let Some(settler) = self.settlers.last_mut() {
             let _ = settler.await;

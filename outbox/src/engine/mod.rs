@@ -183,10 +183,6 @@ pub(crate) struct Engine<S> {
     /// Health checks hold a weak reference to it.
     vitals: Arc<Vitals<S>>,
     drain_timeout: Duration,
-    ends: drain::Ends,
-    /// Handlers that the drain gave up. A drain that was dropped and is called again still has to
-    /// report them.
-    dropped: usize,
 }
 
 /// The settings of an engine.
@@ -269,8 +265,6 @@ impl<S: Store> Engine<S> {
             results,
             vitals,
             drain_timeout: settings.drain_timeout,
-            ends: drain::Ends::default(),
-            dropped: 0,
         }
     }
 

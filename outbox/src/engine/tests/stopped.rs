@@ -216,27 +216,6 @@ async fn a_drain_waits_for_the_rows_of_a_claim_that_is_answered_when_handlers_ha
     assert_eq!((row.acquired_token, row.deliveries_count), (None, 0));
 }
 
-/// As a caller does who does something else meanwhile.
-#[tokio::test(start_paused = true)]
-async fn a_stop_that_is_dropped_again_and_again_takes_no_longer() {
-    let (store, second) = (holding(1).await, Duration::from_secs(1));
-    let never = Subscriber::new("s", "q", |_: crate::Context| std::future::pending::<()>());
-    let settings = Settings { drain_timeout: 15 * second, sample_every: None };
-    let (states, counts) = (States::default(), Stats::default());
-    let none = None::<fn() -> MemoryStore>;
-    let mut engine = Engine::start(shared(&store), vec![never], &states, &counts, settings, none);
-    sleep(second).await;
-    let begun = Instant::now();
-    let drained = loop {
-        if let Ok(drained) = timeout(2 * second, engine.drain()).await {
-            break drained;
-        }
-        assert!(begun.elapsed() < HOUR, "it goes on for ever");
-    };
-    assert!(matches!(drained, Err(crate::Error::DrainTimeout(1))), "{drained:?}");
-    assert!(begun.elapsed() < 16 * second, "{:?}", begun.elapsed());
-}
-
 /// How long the claims of twenty subscribers take to end after they went on for this time.
 pub(crate) async fn claimed_for(time: Duration, shared: &Arc<Shared<Unanswered>>) -> Duration {
     let changed = Arc::default();
