@@ -9,7 +9,7 @@ use crate::message::to_micros;
 
 /// A place in the order of letters: by the time of their failure, then by their id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LetterPosition {
+pub(crate) struct LetterPosition {
     pub(crate) failed_at: SystemTime,
     pub(crate) id: i64,
 }

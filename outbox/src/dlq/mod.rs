@@ -42,7 +42,7 @@ pub(crate) use act::to_purge;
 pub(crate) use audit::few;
 pub(crate) use cursor::LetterPosition;
 pub(crate) use groups::Unmarked;
-pub(crate) use replay_in::{replays, sealed};
+pub(crate) use replay::Moved;
 pub(crate) use statement::narrowed;
 
 use crate::ops::Operator;

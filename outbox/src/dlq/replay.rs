@@ -355,7 +355,10 @@ impl Work<'_> {
     }
 }
 
-/// Reads the answer of a statement: the place of each letter, the oldest first, and its row.
+/// The answer of a statement: the place of each letter, the oldest first, and the row that holds its
+/// message now.
+pub(crate) type Moved = Vec<(LetterPosition, Option<i64>)>;
+
 pub(super) fn replayed(batch: &[(LetterPosition, Option<i64>)]) -> Vec<Replayed> {
     let mut seen = HashSet::new();
     let each = |&(LetterPosition { id, .. }, row): &(LetterPosition, Option<i64>)| {

@@ -3,61 +3,19 @@
 use super::replay::{Replayed, replayed};
 use super::{DeadLetters, Filter, Replay};
 use crate::error::{Error, Result};
+use crate::ops::Desk;
+use crate::publish::sealed::{self, On};
 
 /// A transaction that letters can be replayed in: a transaction of sqlx, on PostgreSQL or SQLite,
 /// or the [`Tx`](crate::Tx) of a handler. On SQLite, begin it with `outbox::sqlite::begin`.
-pub trait ReplayTransaction: sealed::Replays {}
-impl<T: sealed::Replays> ReplayTransaction for T {}
-
-pub(crate) mod sealed {
-    use std::future::Future;
-
-    use crate::dlq::{DeadLetters, Filter, LetterPosition, Replay};
-    use crate::error::StoreError;
-
-    /// The place of each letter, and the row that holds its message now.
-    pub(crate) type Moved = Vec<(LetterPosition, Option<i64>)>;
-
-    #[diagnostic::on_unimplemented(
-        message = "letters are replayed in a transaction, and `{Self}` is not one",
-        label = "not a transaction",
-        note = "begin one with `pool.begin().await?`, on SQLite with `outbox::sqlite::begin(&pool).await?`, and pass `&mut tx`"
-    )]
-    pub trait Replays: Send {
-        /// `None`: the tables belong to another database.
-        fn replay(
-            &mut self,
-            letters: &DeadLetters,
-            filter: &Filter,
-            how: &Replay,
-            limit: i64,
-        ) -> impl Future<Output = Option<Result<Moved, StoreError>>> + Send;
-    }
-}
-
-/// Implements `Replays` for the transactions of a driver, by the desk of the same name.
-macro_rules! replays {
-    ($desk:ident: $($transaction:ty),+) => {
-        $(impl $crate::dlq::sealed::Replays for $transaction {
-            async fn replay(
-                &mut self,
-                letters: &$crate::dlq::DeadLetters,
-                filter: &$crate::dlq::Filter,
-                how: &$crate::dlq::Replay,
-                limit: i64,
-            ) -> Option<Result<Moved>> {
-                match &letters.operator.desk {
-                    $crate::ops::Desk::$desk(desk) => {
-                        Some(desk.replay_on(self, filter, None, how, limit).await)
-                    }
-                    #[allow(unreachable_patterns)]
-                    _ => None,
-                }
-            }
-        })+
-    };
-}
-pub(crate) use replays;
+#[diagnostic::on_unimplemented(
+    message = "letters are replayed in a transaction, and `{Self}` is not one",
+    label = "not a transaction",
+    note = "begin one with `pool.begin().await?`, on SQLite with `outbox::sqlite::begin(&pool).await?`, and pass `&mut tx`"
+)]
+pub trait ReplayTransaction: sealed::Transaction {}
+#[diagnostic::do_not_recommend]
+impl<T: sealed::Transaction> ReplayTransaction for T {}
 
 impl DeadLetters {
     /// Works as [`replay`](Self::replay), but in the caller's transaction: the replay counts when
@@ -105,10 +63,21 @@ impl DeadLetters {
         let filter = filter.open();
         let limit = how.limit.unwrap_or(super::BATCH.into());
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let Some(done) = tx.replay(self, &filter, how, limit).await else {
-            let why = "the transaction belongs to another database than the tables";
-            return Err(Error::Config(vec![why.into()]));
+        let moved = match (&self.operator.desk, tx.on()) {
+            #[cfg(feature = "postgres")]
+            (Desk::Postgres(desk), On::Postgres(connection)) => {
+                desk.replay_on(connection, &filter, None, how, limit).await?
+            }
+            #[cfg(feature = "sqlite")]
+            (Desk::Sqlite(desk), On::Sqlite(connection)) => {
+                desk.replay_on(connection, &filter, None, how, limit).await?
+            }
+            #[allow(unreachable_patterns)]
+            _ => {
+                let why = "the transaction belongs to another database than the tables";
+                return Err(Error::Config(vec![why.into()]));
+            }
         };
-        Ok(replayed(&done?))
+        Ok(replayed(&moved))
     }
 }

@@ -8,6 +8,7 @@ use sqlx::Database;
 use super::lent::Ended;
 use super::lent::Lender;
 use crate::error::StoreError;
+use crate::publish::sealed::{On, Transaction};
 use crate::publish::{Prepared, Publisher};
 use crate::store::{Handled, Lease};
 
@@ -17,7 +18,8 @@ impl<DB: sealed::Lends> Lends for DB {}
 
 pub(crate) mod sealed {
     use super::{
-        Database, Duration, Ended, Handled, Lease, Lender, Open, Prepared, Publisher, StoreError,
+        Database, Duration, Ended, Handled, Lease, Lender, On, Open, Prepared, Publisher,
+        StoreError,
     };
 
     #[diagnostic::on_unimplemented(
@@ -28,6 +30,9 @@ pub(crate) mod sealed {
     pub trait Lends: Database {
         /// How long it may take to undo a transaction.
         const UNDO_LIMIT: Duration;
+
+        /// A connection of this database, for publishing.
+        fn on(connection: &mut Self::Connection) -> On<'_>;
 
         /// Begins a transaction.
         fn open(
@@ -136,5 +141,11 @@ impl<DB: Database> DerefMut for Begun<DB> {
             #[cfg(feature = "postgres")]
             Self::Closing(tx) => tx,
         }
+    }
+}
+
+impl<DB: Lends> Transaction for Begun<DB> {
+    fn on(&mut self) -> On<'_> {
+        DB::on(self)
     }
 }

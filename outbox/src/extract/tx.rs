@@ -21,11 +21,12 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::lender::{Begun, Lends, Open};
+use super::lender::{Lends, Open};
 use super::lent::{Ended, Lender, Lent};
 use super::{Context, FromContext, States};
-use crate::error::{BoxError, StoreError};
-use crate::publish::{Prepared, Published, Publisher, sealed};
+use crate::error::BoxError;
+use crate::publish::sealed::{self, On};
+use crate::publish::{Prepared, Publisher};
 use crate::store::names::TableNames;
 use crate::store::{Handled, Lease};
 use crate::subscriber::{HandlerError, LATE};
@@ -101,52 +102,11 @@ impl<DB: Database> DerefMut for Tx<DB> {
 }
 
 /// Publishing in a lent transaction, as in a transaction of the caller's.
-macro_rules! publishes {
-    ($database:ty) => {
-        impl sealed::Transaction for Tx<$database> {
-            async fn insert(
-                &mut self,
-                statements: &sealed::Statements,
-                message: Prepared,
-            ) -> Result<Published, StoreError> {
-                self.keep(std::slice::from_ref(&message));
-                self.transaction().insert(statements, message).await
-            }
+impl<DB: Lends> sealed::Transaction for Tx<DB> {
+    fn on(&mut self) -> On<'_> {
+        DB::on(self)
+    }
 
-            async fn insert_batch(
-                &mut self,
-                statements: &sealed::Statements,
-                messages: Vec<Prepared>,
-            ) -> Result<Vec<Published>, StoreError> {
-                self.keep(&messages);
-                self.transaction().insert_batch(statements, messages).await
-            }
-
-            async fn cancel_timer(
-                &mut self,
-                statements: &sealed::Statements,
-                queue: &str,
-                timer_id: &str,
-            ) -> Result<bool, StoreError> {
-                let here = self.transaction().cancel_timer(statements, queue, timer_id).await?;
-                Ok(self.cancel_elsewhere(queue, timer_id) || here)
-            }
-
-            fn settles(&self, queue: &str, timer_id: &str) -> Option<&TableNames> {
-                let delivery = self.context.delivery();
-                let own = delivery.loan().settles(&delivery.row, queue, timer_id);
-                own.then(|| delivery.common.publisher.names())
-            }
-        }
-    };
-}
-
-#[cfg(feature = "postgres")]
-publishes!(sqlx::Postgres);
-#[cfg(feature = "sqlite")]
-publishes!(sqlx::Sqlite);
-
-impl<DB: Database> Tx<DB> {
     /// Keeps the messages if they will not last, or will not stay in these tables.
     fn keep(&mut self, messages: &[Prepared]) {
         if let Some(kept) = self.context.delivery().loan().rehearsed.get() {
@@ -158,18 +118,16 @@ impl<DB: Database> Tx<DB> {
         }
     }
 
-    /// Cancels a timer that is not in these tables. Returns whether there was one.
+    #[cfg(all(feature = "sqlite", feature = "testing"))]
     fn cancel_elsewhere(&mut self, queue: &str, timer_id: &str) -> bool {
-        #[cfg(all(feature = "sqlite", feature = "testing"))]
-        if let Some(elsewhere) = &mut self.open.as_mut().expect(HERE).elsewhere {
-            return elsewhere.cancel(queue, timer_id);
-        }
-        let _ = (queue, timer_id);
-        false
+        let elsewhere = &mut self.open.as_mut().expect(HERE).elsewhere;
+        elsewhere.as_mut().is_some_and(|elsewhere| elsewhere.cancel(queue, timer_id))
     }
 
-    fn transaction(&mut self) -> &mut Begun<DB> {
-        &mut self.open.as_mut().expect(HERE).tx
+    fn settles(&self, queue: &str, timer_id: &str) -> Option<&TableNames> {
+        let delivery = self.context.delivery();
+        let own = delivery.loan().settles(&delivery.row, queue, timer_id);
+        own.then(|| delivery.common.publisher.names())
     }
 }
 

@@ -75,9 +75,9 @@ impl Publisher {
         let max_payload = max_payload.min(MAX_BATCH);
         let statements = sealed::Statements {
             #[cfg(feature = "postgres")]
-            postgres: crate::store::postgres::PublishSql::new(&names),
+            postgres: crate::store::postgres::publish::PublishSql::new(&names),
             #[cfg(feature = "sqlite")]
-            sqlite: crate::store::sqlite::PublishSql::new(&names),
+            sqlite: crate::store::sqlite::publish::PublishSql::new(&names),
         };
         Self {
             table: Arc::new(Table { names, max_payload, statements }),
@@ -224,7 +224,8 @@ impl Publisher {
         let prepared = message.prepare(self.table.max_payload, &trail, id);
         let result = match prepared.and_then(|one| self.not_own(tx, [&one]).map(|()| one)) {
             Ok(message) => {
-                let insert = span.around(tx.insert(&self.table.statements, message));
+                tx.keep(std::slice::from_ref(&message));
+                let insert = span.around(tx.on().insert(&self.table.statements, message));
                 insert.await.map_err(Into::into)
             }
             Err(refused) => Err(refused),
@@ -271,7 +272,8 @@ impl Publisher {
         let prepared = self.prepare(messages, &trail);
         let result = match prepared.and_then(|all| self.not_own(tx, &all).map(|()| all)) {
             Ok(all) => {
-                let insert = span.around(tx.insert_batch(&self.table.statements, all));
+                tx.keep(&all);
+                let insert = span.around(tx.on().insert_batch(&self.table.statements, all));
                 insert.await.map_err(Into::into)
             }
             Err(refused) => Err(refused),
@@ -347,7 +349,8 @@ impl Publisher {
         let queue = queue.name();
         check_name("queue", queue)?;
         check_name("timer", timer_id)?;
-        Ok(tx.cancel_timer(&self.table.statements, queue, timer_id).await?)
+        let here = tx.on().cancel_timer(&self.table.statements, queue, timer_id).await?;
+        Ok(tx.cancel_elsewhere(queue, timer_id) || here)
     }
 
     /// Reads up to `limit` rows of a queue in order of due time, without leasing them.

@@ -39,7 +39,8 @@ pub(crate) fn together<'a>(acks: &[Handled<'a>]) -> Vec<Vec<&'a Prepared>> {
 impl Publisher {
     /// Inserts messages that were checked before. Nobody is told of a duplicate, so it must really
     /// be one: a timer that is not written although no row holds its name would be lost together
-    /// with the row whose handler returned it.
+    /// with the row whose handler returned it. The transaction is not told to keep them: its handler
+    /// has not published them in it.
     pub(crate) async fn insert_returned<T: Transaction + ?Sized>(
         &self,
         tx: &mut T,
@@ -50,20 +51,21 @@ impl Publisher {
             return Ok(());
         }
         let statements = self.statements();
-        let all = tx.insert_batch(statements, messages.iter().copied().cloned().collect()).await?;
+        let all =
+            tx.on().insert_batch(statements, messages.iter().copied().cloned().collect()).await?;
         let timers: Vec<_> = messages.iter().zip(&all).filter_map(not_written).collect();
         let held = if timers.is_empty() {
             Vec::new()
         } else {
-            tx.holds_timers(statements, &timers).await?
+            tx.on().holds_timers(statements, &timers).await?
         };
         let mut held = held.into_iter();
         for (&message, mut published) in messages.iter().zip(all) {
             if published == Published::Duplicate && held.next() == Some(false) {
                 // The row that held the name may have been settled meanwhile.
-                published = tx.insert(statements, message.clone()).await?;
+                published = tx.on().insert(statements, message.clone()).await?;
                 let lost = published == Published::Duplicate;
-                if lost && tx.holds_timers(statements, &[message]).await? == [false] {
+                if lost && tx.on().holds_timers(statements, &[message]).await? == [false] {
                     return Err(left_out("ack and publish"));
                 }
             }

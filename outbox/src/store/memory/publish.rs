@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{MemoryStore, Stored, Tables};
-use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::{from_micros, to_micros};
-use crate::publish::{Due, Prepared, Published, sealed};
+use crate::publish::sealed::{self, On};
+use crate::publish::{Due, Prepared, Published};
 #[cfg(feature = "sqlite")]
 use crate::store::Lease;
 
@@ -81,39 +81,32 @@ impl Drop for MemoryTransaction {
 }
 
 impl sealed::Transaction for MemoryTransaction {
-    async fn insert(
-        &mut self,
-        _: &sealed::Statements,
-        message: Prepared,
-    ) -> Result<Published, StoreError> {
+    fn on(&mut self) -> On<'_> {
+        On::Memory(self)
+    }
+}
+
+impl MemoryTransaction {
+    pub(crate) fn insert(&mut self, message: Prepared) -> Published {
         let mut tables = self.store.tables();
         let (published, undo) = tables.insert(message, Some(self.id));
         self.undo.extend(undo);
-        Ok(published)
+        published
     }
 
-    async fn insert_batch(
-        &mut self,
-        statements: &sealed::Statements,
-        messages: Vec<Prepared>,
-    ) -> Result<Vec<Published>, StoreError> {
-        let mut published = Vec::with_capacity(messages.len());
-        for message in messages {
-            published.push(self.insert(statements, message).await?);
-        }
-        Ok(published)
+    pub(crate) fn insert_batch(&mut self, messages: Vec<Prepared>) -> Vec<Published> {
+        messages.into_iter().map(|message| self.insert(message)).collect()
     }
 
-    async fn cancel_timer(
-        &mut self,
-        _: &sealed::Statements,
-        queue: &str,
-        timer_id: &str,
-    ) -> Result<bool, StoreError> {
-        let mut tables = self.store.tables();
-        let Some(before) = tables.cancel(queue, timer_id) else { return Ok(false) };
+    pub(crate) fn cancel_timer(&mut self, queue: &str, timer_id: &str) -> bool {
+        let Some(before) = self.store.tables().cancel(queue, timer_id) else { return false };
         self.undo.push(Undo { id: before.id, before: Some(before) });
-        Ok(true)
+        true
+    }
+
+    /// No trigger leaves rows out here.
+    pub(crate) fn holds_timers(&self, timers: &[&Prepared]) -> Vec<bool> {
+        vec![true; timers.len()]
     }
 }
 

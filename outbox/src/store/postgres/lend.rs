@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use sqlx::postgres::PgPool;
+use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::{Executor as _, Postgres};
 use tokio::time::timeout;
 
@@ -15,6 +15,7 @@ use super::transaction::{Closing, is_open};
 use super::{CONNECT_LIMIT, GIVES_WAY};
 use crate::error::{StoreError, has_code, takes_no_writes};
 use crate::extract::{Begun, Ended, Lender, Open, lends};
+use crate::publish::sealed::On;
 use crate::publish::{Prepared, Publisher, Tally, together};
 use crate::store::{Handled, Lease};
 use crate::unpoisoned::Locked as _;
@@ -85,6 +86,10 @@ async fn close_stale(pool: &PgPool) {
 impl lends::Lends for Postgres {
     /// A rollback that takes longer is left to the server, because the connection is closed.
     const UNDO_LIMIT: Duration = Duration::from_secs(5);
+
+    fn on(connection: &mut PgConnection) -> On<'_> {
+        On::Postgres(connection)
+    }
 
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
         let tx = lender.get::<PgLender>()?.begin().await.map_err(StoreError::of("begin"))?;

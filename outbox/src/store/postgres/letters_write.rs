@@ -3,17 +3,15 @@
 
 use std::time::Duration;
 
+use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::{Postgres, Row as _, Transaction};
 use tokio::time::sleep;
 
 use super::sleepers::notified;
 use super::time::PgTime;
 use super::{PgDesk, once};
-use crate::dlq::sealed::Moved;
-use crate::dlq::{BATCH_BYTES, Filter, LetterPosition, Replay, replays};
+use crate::dlq::{BATCH_BYTES, Filter, LetterPosition, Moved, Replay};
 use crate::error::{StoreError, has_code};
-use crate::extract::Tx;
 use crate::store::Result;
 use crate::store::answers::place;
 
@@ -55,7 +53,7 @@ impl PgDesk {
     }
 
     /// Replays all of them at once, in the caller's transaction.
-    async fn replay_on(
+    pub(crate) async fn replay_on(
         &self,
         connection: &mut PgConnection,
         filter: &Filter,
@@ -110,5 +108,3 @@ fn unmarked(error: sqlx::Error) -> StoreError {
     }
     StoreError::of(FINGERPRINTS)(error)
 }
-
-replays!(Postgres: Transaction<'_, Postgres>, Tx<Postgres>);

@@ -15,11 +15,11 @@ use super::sleepers::{Locks, notified};
 use super::time::PgTime;
 use super::{Statement, query};
 use crate::error::StoreError;
-use crate::extract::Begun;
 use crate::message::Row;
 use crate::message::row::delay_micros;
 use crate::planted::planted;
-use crate::publish::{Due, Prepared, Published, in_lock_order, left_out, sealed, unwritten};
+use crate::publish::sealed::{self, On};
+use crate::publish::{Due, Prepared, Published, in_lock_order, left_out, unwritten};
 use crate::store::names::TableNames;
 use crate::store::statements;
 
@@ -83,57 +83,20 @@ impl Due {
     }
 }
 
-/// Publishes in a transaction of the caller's, or in one that was lent.
-macro_rules! publishes {
-    ($transaction:ty) => {
-        impl sealed::Transaction for $transaction {
-            async fn insert(
-                &mut self,
-                statements: &sealed::Statements,
-                message: Prepared,
-            ) -> Result<Published, StoreError> {
-                insert(self, statements, message).await
-            }
-
-            async fn insert_batch(
-                &mut self,
-                statements: &sealed::Statements,
-                messages: Vec<Prepared>,
-            ) -> Result<Vec<Published>, StoreError> {
-                insert_batch(self, statements, messages).await
-            }
-
-            async fn cancel_timer(
-                &mut self,
-                statements: &sealed::Statements,
-                queue: &str,
-                timer_id: &str,
-            ) -> Result<bool, StoreError> {
-                cancel_timer(self, statements, queue, timer_id).await
-            }
-
-            async fn holds_timers(
-                &mut self,
-                statements: &sealed::Statements,
-                timers: &[&Prepared],
-            ) -> Result<Vec<bool>, StoreError> {
-                holds_timers(self, statements, timers).await
-            }
-        }
-    };
+impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
+    fn on(&mut self) -> On<'_> {
+        On::Postgres(self)
+    }
 }
-
-publishes!(sqlx::Transaction<'_, Postgres>);
-publishes!(Begun<Postgres>);
 
 const BATCH: &str = "publish a batch";
 
-async fn insert(
+pub(crate) async fn insert(
     connection: &mut PgConnection,
-    statements: &sealed::Statements,
+    own: &PublishSql,
     message: Prepared,
 ) -> Result<Published, StoreError> {
-    let own @ PublishSql { sql, channel, locks, .. } = &statements.postgres;
+    let PublishSql { sql, channel, locks, .. } = own;
     let lock = locks.map(|locks| locks.of_queue(&message.queue));
     let is_timer = message.timer_id.is_some();
     let at_once = !is_timer && message.due == Due::Now;
@@ -168,12 +131,12 @@ async fn insert(
     published(&row, 1).map_err(StoreError::of("publish"))
 }
 
-async fn insert_batch(
+pub(crate) async fn insert_batch(
     connection: &mut PgConnection,
-    statements: &sealed::Statements,
+    own: &PublishSql,
     messages: Vec<Prepared>,
 ) -> Result<Vec<Published>, StoreError> {
-    let own @ PublishSql { sql, channel, locks, .. } = &statements.postgres;
+    let PublishSql { sql, channel, locks, .. } = own;
     let Some(first) = messages.first() else { return Ok(Vec::new()) };
     let like_first =
         |m: &Prepared| m.timer_id.is_none() && m.queue == first.queue && m.due == first.due;
@@ -231,25 +194,23 @@ async fn insert_batch(
     inserted(ids.map_err(StoreError::of(BATCH))?, messages.len())
 }
 
-async fn cancel_timer(
+pub(crate) async fn cancel_timer(
     connection: &mut PgConnection,
-    statements: &sealed::Statements,
+    own: &PublishSql,
     queue: &str,
     timer_id: &str,
 ) -> Result<bool, StoreError> {
-    let own = &statements.postgres;
     let statement = own.query_for(&own.sql.cancel_timer, true);
     let row = statement.bind(queue.to_owned()).bind(timer_id.to_owned());
     let row = row.fetch_optional(&mut *connection).await;
     Ok(row.map_err(StoreError::of("cancel a timer"))?.is_some())
 }
 
-async fn holds_timers(
+pub(crate) async fn holds_timers(
     connection: &mut PgConnection,
-    statements: &sealed::Statements,
+    own: &PublishSql,
     timers: &[&Prepared],
 ) -> Result<Vec<bool>, StoreError> {
-    let own = &statements.postgres;
     let row = own
         .query_for(&own.sql.timers_held, true)
         .bind(timers.iter().map(|timer| &*timer.queue).collect::<Vec<_>>())

@@ -16,6 +16,7 @@ use super::connect::{begin_writing, commit, roll_back};
 use super::query;
 use crate::error::StoreError;
 use crate::extract::{Begun, Ended, Lender, Open, lends};
+use crate::publish::sealed::On;
 use crate::publish::{Prepared, Publisher, Tally, together};
 use crate::store::{Handled, Lease};
 use crate::telemetry::TARGET;
@@ -68,6 +69,10 @@ impl SqliteLender {
 impl lends::Lends for Sqlite {
     /// A statement that was given up goes on until it has ended, and a rollback waits for it.
     const UNDO_LIMIT: Duration = Duration::from_secs(30);
+
+    fn on(connection: &mut SqliteConnection) -> On<'_> {
+        On::Sqlite(connection)
+    }
 
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
         let lender = lender.get::<SqliteLender>()?;

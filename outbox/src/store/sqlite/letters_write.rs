@@ -1,14 +1,12 @@
 //! Dead letters for operators: replaying them and giving them fingerprints, each batch in one
 //! transaction.
 
+use sqlx::Row as _;
 use sqlx::sqlite::SqliteConnection;
-use sqlx::{Row as _, Sqlite, Transaction};
 
 use super::{SqliteDesk, listen, publish, query};
-use crate::dlq::sealed::Moved;
-use crate::dlq::{BATCH_BYTES, Filter, LetterPosition, Replay, replays};
+use crate::dlq::{BATCH_BYTES, Filter, LetterPosition, Moved, Replay};
 use crate::error::StoreError;
-use crate::extract::Tx;
 use crate::publish::unwritten;
 use crate::store::Result;
 use crate::store::answers::place;
@@ -28,7 +26,7 @@ impl SqliteDesk {
     }
 
     /// Replays all of them at once, in the caller's transaction.
-    async fn replay_on(
+    pub(crate) async fn replay_on(
         &self,
         connection: &mut SqliteConnection,
         filter: &Filter,
@@ -101,5 +99,3 @@ impl SqliteDesk {
         tx.commit().await.map_err(failed)
     }
 }
-
-replays!(Sqlite: Transaction<'_, Sqlite>, Tx<Sqlite>);

@@ -19,7 +19,7 @@ mod letters_write;
 mod listen;
 mod pauses;
 mod place;
-mod publish;
+pub(crate) mod publish;
 mod runs;
 mod schema;
 mod settle;
@@ -41,7 +41,7 @@ pub(crate) use connect::{
 pub(crate) use desk::SqliteDesk;
 pub(crate) use lend::SqliteLender;
 use place::Place;
-pub(crate) use publish::PublishSql;
+use publish::PublishSql;
 pub(crate) use schema::sql as schema_sql;
 
 use super::names::TableNames;

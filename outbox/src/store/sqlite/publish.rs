@@ -11,11 +11,11 @@ use super::claim::read;
 use super::connect::is_busy;
 use super::{listen, query};
 use crate::error::StoreError;
-use crate::extract::Begun;
 use crate::hex::hex;
 use crate::message::Row;
 use crate::message::row::{delay_micros, to_micros};
-use crate::publish::{Due, Prepared, Published, left_out, sealed, unwritten};
+use crate::publish::sealed::{self, On};
+use crate::publish::{Due, Prepared, Published, left_out, unwritten};
 use crate::store::{CLAIM_BYTES, statements};
 
 statements! {
@@ -58,7 +58,7 @@ pub(super) fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError
 }
 
 /// Publishes one message in a transaction: the caller's, or that of an ack.
-pub(super) async fn insert(
+async fn insert_one(
     connection: &mut SqliteConnection,
     sql: &PublishSql,
     message: &Prepared,
@@ -95,7 +95,7 @@ pub(super) async fn insert(
 }
 
 /// Publishes many messages in a transaction: the caller's, or that of an ack.
-pub(super) async fn insert_many(
+async fn insert_many(
     connection: &mut SqliteConnection,
     sql: &PublishSql,
     messages: &[&Prepared],
@@ -104,7 +104,7 @@ pub(super) async fn insert_many(
         // As JSON they would take several times their size, and SQLite takes no text of 1 GB.
         let mut published = Vec::with_capacity(messages.len());
         for message in messages {
-            published.push(insert(connection, sql, message).await?);
+            published.push(insert_one(connection, sql, message).await?);
         }
         return Ok(published);
     }
@@ -139,7 +139,7 @@ pub(super) async fn insert_many(
         published.push(match id {
             Some(id) => Published::Inserted(id),
             None if message.timer_id.is_some() && message.extend => {
-                insert(&mut *connection, sql, message).await?
+                insert_one(&mut *connection, sql, message).await?
             }
             None => unwritten(message.timer_id.is_some(), "publish a batch")?,
         });
@@ -177,57 +177,51 @@ async fn holds_timer(
     Ok(held.is_some())
 }
 
-/// Publishes in a transaction of the caller's, or in one that was lent.
-macro_rules! publishes {
-    ($transaction:ty) => {
-        impl sealed::Transaction for $transaction {
-            async fn insert(
-                &mut self,
-                statements: &sealed::Statements,
-                message: Prepared,
-            ) -> Result<Published, StoreError> {
-                insert(self, &statements.sqlite, &message).await
-            }
-
-            async fn insert_batch(
-                &mut self,
-                statements: &sealed::Statements,
-                messages: Vec<Prepared>,
-            ) -> Result<Vec<Published>, StoreError> {
-                let messages: Vec<_> = messages.iter().collect();
-                insert_many(self, &statements.sqlite, &messages).await
-            }
-
-            async fn cancel_timer(
-                &mut self,
-                statements: &sealed::Statements,
-                queue: &str,
-                timer_id: &str,
-            ) -> Result<bool, StoreError> {
-                let statement = query(&statements.sqlite.cancel_timer);
-                let statement = statement.bind(queue.to_owned()).bind(timer_id.to_owned());
-                let done =
-                    statement.execute(&mut **self).await.map_err(failed("cancel a timer"))?;
-                Ok(done.rows_affected() > 0)
-            }
-
-            async fn holds_timers(
-                &mut self,
-                statements: &sealed::Statements,
-                timers: &[&Prepared],
-            ) -> Result<Vec<bool>, StoreError> {
-                let mut held = Vec::with_capacity(timers.len());
-                for timer in timers {
-                    held.push(holds_timer(self, &statements.sqlite, timer).await?);
-                }
-                Ok(held)
-            }
-        }
-    };
+impl sealed::Transaction for sqlx::Transaction<'_, Sqlite> {
+    fn on(&mut self) -> On<'_> {
+        On::Sqlite(self)
+    }
 }
 
-publishes!(sqlx::Transaction<'_, Sqlite>);
-publishes!(Begun<Sqlite>);
+pub(crate) async fn insert(
+    connection: &mut SqliteConnection,
+    sql: &PublishSql,
+    message: Prepared,
+) -> Result<Published, StoreError> {
+    insert_one(connection, sql, &message).await
+}
+
+pub(crate) async fn insert_batch(
+    connection: &mut SqliteConnection,
+    sql: &PublishSql,
+    messages: Vec<Prepared>,
+) -> Result<Vec<Published>, StoreError> {
+    let messages: Vec<_> = messages.iter().collect();
+    insert_many(connection, sql, &messages).await
+}
+
+pub(crate) async fn cancel_timer(
+    connection: &mut SqliteConnection,
+    sql: &PublishSql,
+    queue: &str,
+    timer_id: &str,
+) -> Result<bool, StoreError> {
+    let statement = query(&sql.cancel_timer).bind(queue.to_owned()).bind(timer_id.to_owned());
+    let done = statement.execute(connection).await.map_err(failed("cancel a timer"))?;
+    Ok(done.rows_affected() > 0)
+}
+
+pub(crate) async fn holds_timers(
+    connection: &mut SqliteConnection,
+    sql: &PublishSql,
+    timers: &[&Prepared],
+) -> Result<Vec<bool>, StoreError> {
+    let mut held = Vec::with_capacity(timers.len());
+    for timer in timers {
+        held.push(holds_timer(connection, sql, timer).await?);
+    }
+    Ok(held)
+}
 
 fn as_json(message: &Prepared) -> serde_json::Value {
     let (at, delay) = due(message.due);
