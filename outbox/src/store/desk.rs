@@ -33,7 +33,7 @@ macro_rules! desk {
                 self, Columns, id_and_status, letter_in_short, opened, pause, place, queue,
                 totals_and_problem, unmarked,
             };
-            use $crate::store::{Result, statements};
+            use $crate::store::{Result, sql};
 
             /// The conditions of a filter, for every statement over one. SQLite's say how likely
             /// they are, because a likely condition narrows less: without that, it takes any index
@@ -43,41 +43,31 @@ macro_rules! desk {
             /// How often a timer is looked at that is given back each time.
             const CANCELS: u32 = 5;
 
-            statements! {
-                struct Sql in "sql" {
-                    letters_open, letters_live, letters_again, peek, timer_row, cancel_timer,
-                    queues, paused, why_row, why_letters, why_more_letters, why_before,
-                    bench_clean,
-                }
-            }
-
-            statements! {
-                struct Counts in "sql/doctor" { waiting, waiting_letters, extent, extent_letters }
-            }
-
             /// What a doctor counts. Where there is no table for dead letters, there are none.
             impl $desk {
                 pub(crate) async fn waiting(&self) -> Result<Vec<Waiting>> {
-                    let sql = Counts::new(&self.names);
                     let count = |row: &_| Ok((Columns::text(row, 0)?, Columns::count(row, 1)?));
-                    let rows = self.ask(query(&sql.waiting), count).await?;
+                    let waiting = query(&sql!(self.names, "doctor/waiting"));
+                    let rows = self.ask(waiting, count).await?;
                     let mut letters = Vec::new();
                     if self.has_letters().await? {
-                        letters = self.ask(query(&sql.waiting_letters), count).await?;
+                        let waiting = query(&sql!(self.names, "doctor/waiting_letters"));
+                        letters = self.ask(waiting, count).await?;
                     }
                     Ok(Waiting::of(rows, letters))
                 }
 
                 /// The extents of the rows and of the dead letters.
                 pub(crate) async fn extents(&self) -> Result<[Option<Extent>; 2]> {
-                    let sql = Counts::new(&self.names);
                     let extent = |row: &_| {
                         Ok(Extent { rows: Columns::count(row, 0)?, last: Columns::number(row, 1)? })
                     };
-                    let rows = self.ask(query(&sql.extent), extent).await?.pop();
+                    let all = query(&sql!(self.names, "doctor/extent"));
+                    let rows = self.ask(all, extent).await?.pop();
                     let mut letters = None;
                     if self.has_letters().await? {
-                        letters = self.ask(query(&sql.extent_letters), extent).await?.pop();
+                        let all = query(&sql!(self.names, "doctor/extent_letters"));
+                        letters = self.ask(all, extent).await?.pop();
                     }
                     Ok([rows, letters])
                 }
@@ -114,7 +104,7 @@ macro_rules! desk {
                 }
 
                 pub(crate) async fn open_letter(&self, id: i64) -> Result<Option<Opened>> {
-                    let open = query(&Sql::new(&self.names).letters_open).bind(id);
+                    let open = query(&sql!(self.names, "letters_open")).bind(id);
                     Ok(self.read("open a dead letter", open, opened).await?.pop())
                 }
 
@@ -143,7 +133,7 @@ macro_rules! desk {
 
                 /// Which of these rows are in the outbox.
                 pub(crate) async fn live(&self, rows: &[i64]) -> Result<Vec<i64>> {
-                    let live = query(&Sql::new(&self.names).letters_live).bind(ids(rows));
+                    let live = query(&sql!(self.names, "letters_live")).bind(ids(rows));
                     self.read("look for replayed rows", live, |row| row.number(0)).await
                 }
 
@@ -153,7 +143,7 @@ macro_rules! desk {
                     rows: &[i64],
                     since: SystemTime,
                 ) -> Result<Vec<i64>> {
-                    let text = Sql::new(&self.names).letters_again;
+                    let text = sql!(self.names, "letters_again");
                     let mut again = Vec::new();
                     for status in Status::ALL {
                         let look =
@@ -234,7 +224,7 @@ macro_rules! desk {
                     rows: i64,
                     bytes: i64,
                 ) -> Result<Vec<Peeked>> {
-                    let peek = query(&Sql::new(&self.names).peek);
+                    let peek = query(&sql!(self.names, "peek"));
                     let peek = peek.bind(queue.to_owned()).bind(rows).bind(bytes);
                     self.read("peek", peek, |row| {
                         Ok(Peeked::of(read(row)?, row.count(13)?, row.time(14)?))
@@ -244,7 +234,7 @@ macro_rules! desk {
 
                 /// Whether there is a row with this timer's name.
                 pub(crate) async fn has_timer(&self, queue: &str, timer_id: &str) -> Result<bool> {
-                    let row = query(&Sql::new(&self.names).timer_row);
+                    let row = query(&sql!(self.names, "timer_row"));
                     let row = row.bind(queue.to_owned()).bind(timer_id.to_owned());
                     Ok(!self.read("look for a timer", row, |_| Ok(())).await?.is_empty())
                 }
@@ -255,19 +245,20 @@ macro_rules! desk {
                     timer_id: &str,
                 ) -> Result<CancelledTimer> {
                     let failed = StoreError::of("cancel a timer");
-                    let sql = Sql::new(&self.names);
+                    let delete = sql!(self.names, "cancel_timer");
+                    let look = sql!(self.names, "timer_row");
                     let mut tx = self.writing("cancel a timer").await?;
                     let bound = |text| {
                         let once = query(text).persistent(false);
                         once.bind(queue.to_owned()).bind(timer_id.to_owned())
                     };
                     for _ in 0..CANCELS {
-                        let deleted = bound(&sql.cancel_timer).execute(&mut *tx).await;
+                        let deleted = bound(&delete).execute(&mut *tx).await;
                         if deleted.map_err(&failed)?.rows_affected() > 0 {
                             tx.commit().await.map_err(failed)?;
                             return Ok(CancelledTimer::Cancelled);
                         }
-                        let row = bound(&sql.timer_row).fetch_optional(&mut *tx).await;
+                        let row = bound(&look).fetch_optional(&mut *tx).await;
                         let Some(row) = row.map_err(&failed)? else {
                             return Ok(CancelledTimer::Absent);
                         };
@@ -283,17 +274,17 @@ macro_rules! desk {
                 }
 
                 pub(crate) async fn queues(&self, limit: i64) -> Result<Vec<QueueInfo>> {
-                    let queues = query(&Sql::new(&self.names).queues).bind(limit);
+                    let queues = query(&sql!(self.names, "queues")).bind(limit);
                     self.read("name the queues", queues, queue).await
                 }
 
                 pub(crate) async fn paused(&self) -> Result<Vec<Pause>> {
-                    let paused = query(&Sql::new(&self.names).paused);
+                    let paused = query(&sql!(self.names, "paused"));
                     self.read("list the pauses", paused, |row| pause(row, true)).await
                 }
 
                 pub(crate) async fn why_row(&self, id: i64) -> Result<Option<FoundRow>> {
-                    let found = query(&Sql::new(&self.names).why_row).bind(id);
+                    let found = query(&sql!(self.names, "why_row")).bind(id);
                     let found = self.read(WHY, found, |row| {
                         let note = row.maybe(16, Columns::text)?;
                         Ok(FoundRow {
@@ -311,20 +302,20 @@ macro_rules! desk {
                     id: i64,
                     limit: Option<i64>,
                 ) -> Result<Vec<Letter>> {
-                    let letters = query(&Sql::new(&self.names).why_letters);
+                    let letters = query(&sql!(self.names, "why_letters"));
                     self.read(WHY, letters.bind(id).bind(most(limit)), letter_in_short).await
                 }
 
                 /// Whether there are more letters than this.
                 pub(crate) async fn why_more_letters(&self, read: i64) -> Result<bool> {
-                    let more = query(&Sql::new(&self.names).why_more_letters).bind(read);
+                    let more = query(&sql!(self.names, "why_more_letters")).bind(read);
                     let more = self.read(WHY, more, |row| row.flag(0)).await?.pop();
                     Ok(more.unwrap_or_default())
                 }
 
                 /// How many free rows are claimed before this one, and whether there are more.
                 pub(crate) async fn why_before(&self, row: &Row) -> Result<(u64, bool)> {
-                    let before = query(&Sql::new(&self.names).why_before)
+                    let before = query(&sql!(self.names, "why_before"))
                         .bind(row.queue.clone())
                         .bind(time(row.next_attempt_at))
                         .bind(row.id)
@@ -337,7 +328,7 @@ macro_rules! desk {
                 /// Deletes rows that a measurement has put into a queue, and returns how many.
                 pub(crate) async fn clean_load(&self, queue: &str, rows: i64) -> Result<u64> {
                     let failed = StoreError::of("clean up");
-                    let clean = query(&Sql::new(&self.names).bench_clean).persistent(false);
+                    let clean = query(&sql!(self.names, "bench_clean")).persistent(false);
                     let clean = clean.bind(queue.to_owned()).bind(rows);
                     let mut tx = self.writing("clean up").await?;
                     let deleted = clean.execute(&mut *tx).await.map_err(&failed)?;

@@ -44,6 +44,8 @@ use uuid::Uuid;
 
 pub use death::Death;
 use pausable::{Pausable, without_pauses};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use template::sql;
 pub(crate) use template::statements;
 
 use crate::error::StoreError;

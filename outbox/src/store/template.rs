@@ -9,7 +9,7 @@ use super::names::TableNames;
 /// Declares the statements of a store: a struct with one field for each file, which holds its text
 /// with the names put in.
 macro_rules! statements {
-    ($vis:vis struct $name:ident in $folder:literal { $($field:ident),+ $(,)? }) => {
+    ($vis:vis struct $name:ident { $($field:ident),+ $(,)? }) => {
         // Fields are called as the files are.
         #[allow(clippy::struct_field_names)]
         $vis struct $name {
@@ -28,7 +28,7 @@ macro_rules! statements {
             ) -> Self {
                 Self {
                     $($field: names.sql(&edit(
-                        include_str!(concat!($folder, "/", stringify!($field), ".sql")),
+                        include_str!(concat!("sql/", stringify!($field), ".sql")),
                     ))),+
                 }
             }
@@ -36,6 +36,15 @@ macro_rules! statements {
     };
 }
 pub(crate) use statements;
+
+/// The text of the statement in this file, with the names put in.
+macro_rules! sql {
+    ($names:expr, $file:literal) => {
+        $names.sql(include_str!(concat!("sql/", $file, ".sql")))
+    };
+}
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use sql;
 
 impl TableNames {
     /// Puts the names into the text of a statement.

@@ -10,11 +10,7 @@ use super::{PgDesk, once, query};
 use crate::error::StoreError;
 use crate::ops::Counted;
 use crate::store::answers::counted;
-use crate::store::statements;
-
-statements! {
-    struct Sql in "sql" { counts, given_out }
-}
+use crate::store::sql;
 
 impl PgDesk {
     pub(crate) async fn counts(
@@ -22,7 +18,7 @@ impl PgDesk {
         queues: &[String],
         limit: Option<i64>,
     ) -> Result<Vec<Counted>, StoreError> {
-        let statement = query(&Sql::new(&self.names).counts).bind(queues.to_vec()).bind(limit);
+        let statement = query(&sql!(self.names, "counts")).bind(queues.to_vec()).bind(limit);
         self.read("count", statement, counted).await
     }
 
@@ -30,7 +26,7 @@ impl PgDesk {
     pub(crate) async fn given_out(&self) -> Result<(SystemTime, Option<i64>), StoreError> {
         let table = self.names.qualified(self.names.table());
         let mut tx = self.reading("read the last id").await?;
-        let statement = once(&Sql::new(&self.names).given_out).bind(table);
+        let statement = once(&sql!(self.names, "given_out")).bind(table);
         let row = statement.fetch_one(&mut *tx).await;
         row.and_then(|row| Ok((row.try_get::<PgTime, _>(0)?.0, row.try_get(1)?)))
             .map_err(StoreError::of("read the last id"))

@@ -15,15 +15,8 @@ use super::{CONNECT_LIMIT, Statement, query};
 use crate::error::StoreError;
 use crate::ops::doctor::postgres::{Connections, Holder, Kind, Snapshots, Vacuum};
 use crate::ops::doctor::{Page, StoredMessage};
-use crate::store::Result;
 use crate::store::answers::{Columns as _, kept};
-use crate::store::statements;
-
-statements! {
-    struct Sql in "sql/doctor" {
-        connections, open_schemas, snapshots, vacuum, rows, letters,
-    }
-}
+use crate::store::{Result, sql};
 
 fn failed(error: sqlx::Error) -> StoreError {
     StoreError::of("examine")(error)
@@ -65,10 +58,6 @@ impl PgDesk {
         self.ask(statement, row).await?.pop().ok_or_else(|| failed(sqlx::Error::RowNotFound))
     }
 
-    fn sql(&self) -> Sql {
-        Sql::new(&self.names)
-    }
-
     pub(crate) async fn connections(&self) -> Result<Connections> {
         let read = |row: &PgRow| {
             Ok(Connections {
@@ -78,11 +67,11 @@ impl PgDesk {
                 pool: self.pool().options().get_max_connections().into(),
             })
         };
-        self.ask_one(query(&self.sql().connections), read).await
+        self.ask_one(query(&sql!(self.names, "doctor/connections")), read).await
     }
 
     pub(crate) async fn open_schemas(&self) -> Result<Vec<String>> {
-        self.ask(query(&self.sql().open_schemas), |row| row.try_get(0)).await
+        self.ask(query(&sql!(self.names, "doctor/open_schemas")), |row| row.try_get(0)).await
     }
 
     pub(crate) async fn notify_usage(&self) -> Result<f64> {
@@ -93,7 +82,7 @@ impl PgDesk {
     pub(crate) async fn snapshots(&self) -> Result<Snapshots> {
         let (mut holders, mut all_seen) = (Vec::new(), false);
         let read = |row: &PgRow| Ok((holder(row)?, row.flag(5)?));
-        for (holder, seen) in self.ask(query(&self.sql().snapshots), read).await? {
+        for (holder, seen) in self.ask(query(&sql!(self.names, "doctor/snapshots")), read).await? {
             match holder {
                 Some(holder) => holders.push(holder),
                 None => all_seen = seen,
@@ -114,7 +103,7 @@ impl PgDesk {
                 dead: row.try_get(5)?,
             })
         };
-        Ok(self.ask(query(&self.sql().vacuum).bind(table), read).await?.pop())
+        Ok(self.ask(query(&sql!(self.names, "doctor/vacuum")).bind(table), read).await?.pop())
     }
 
     /// Whether sessions are shared. A server that cannot be asked now is reported elsewhere.
@@ -183,10 +172,13 @@ impl PgDesk {
         page: Page<'_>,
         mut each: impl FnMut(StoredMessage),
     ) -> Result<bool> {
-        let sql = self.sql();
-        let text = if page.letters { &sql.letters } else { &sql.rows };
+        let text = if page.letters {
+            sql!(self.names, "doctor/letters")
+        } else {
+            sql!(self.names, "doctor/rows")
+        };
         let mut tx = self.begin("examine").await?;
-        let statement = query(text)
+        let statement = query(&text)
             .bind(page.after)
             .bind(page.last)
             .bind(page.queues.to_vec())

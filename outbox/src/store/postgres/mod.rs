@@ -120,7 +120,7 @@ const ASYNC: &str = "SET synchronous_commit = off";
 const WAITED: &str = "SET LOCAL synchronous_commit TO DEFAULT";
 
 statements! {
-    pub(super) struct EngineSql in "sql" {
+    pub(super) struct EngineSql {
         claim, claim_few, claim_full, ack, ack_publishing, retry, bury, release, extend, held, abandon,
     }
 }

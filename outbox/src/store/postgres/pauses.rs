@@ -11,7 +11,7 @@ use super::{PgDesk, once};
 use crate::error::StoreError;
 use crate::ops::Pause;
 use crate::store::answers::{Columns as _, pause};
-use crate::store::statements;
+use crate::store::sql;
 use crate::telemetry::TARGET;
 
 /// How long to wait for claims that began before a pause. They take milliseconds. A backup that
@@ -19,17 +19,13 @@ use crate::telemetry::TARGET;
 const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(5);
 
-statements! {
-    struct Sql in "sql" { pause, resume, claims_under_way }
-}
-
 impl PgDesk {
     pub(crate) async fn pause(
         &self,
         queues: &[String],
         note: Option<&str>,
     ) -> Result<Vec<Pause>, StoreError> {
-        let statement = once(&Sql::new(&self.names).pause);
+        let statement = once(&sql!(self.names, "pause"));
         let statement = statement.bind(queues.to_vec()).bind(note.map(str::to_owned));
         let mut tx = self.writing("pause").await?;
         let rows = statement.fetch_all(&mut *tx).await.map_err(StoreError::of("pause"))?;
@@ -49,11 +45,12 @@ impl PgDesk {
 
     /// Waits for the claims that do not see a pause which has just been committed.
     async fn outwait_claims(&self) -> Result<(), StoreError> {
-        let (sql, table) = (Sql::new(&self.names), self.names.qualified(&self.names.paused()));
+        let text = sql!(self.names, "claims_under_way");
+        let table = self.names.qualified(&self.names.paused());
         let end = Instant::now() + PATIENCE;
         let mut left: Option<Vec<String>> = None;
         loop {
-            let look = once(&sql.claims_under_way).bind(table.clone()).bind(left);
+            let look = once(&text).bind(table.clone()).bind(left);
             let found = self.read("look for claims", look, |row| row.text(0)).await?;
             if found.is_empty() || Instant::now() >= end {
                 return Ok(());
@@ -65,7 +62,7 @@ impl PgDesk {
 
     /// Returns the queues that were paused.
     pub(crate) async fn resume(&self, queues: &[String]) -> Result<Vec<String>, StoreError> {
-        let statement = once(&Sql::new(&self.names).resume);
+        let statement = once(&sql!(self.names, "resume"));
         let statement = statement.bind(queues.to_vec()).bind(notified(&self.names).0);
         let mut tx = self.writing("resume").await?;
         let rows = statement.fetch_all(&mut *tx).await.map_err(StoreError::of("resume"))?;

@@ -24,7 +24,7 @@ use crate::store::names::TableNames;
 use crate::store::statements;
 
 statements! {
-    pub(super) struct Sql in "sql" {
+    pub(super) struct Sql {
         insert, insert_due, insert_timer, insert_timer_extend, insert_batch,
         insert_batch_queues, insert_batch_timers, insert_batch_mixed, timers_held, cancel_timer,
         pending, ack,

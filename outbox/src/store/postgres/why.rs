@@ -11,7 +11,7 @@ use super::{PgDesk, once, query, sleepers};
 use crate::error::{StoreError, has_code};
 use crate::message::row::delay_micros;
 use crate::ops::{FoundRow, LockedBy, Readers, Session};
-use crate::store::statements;
+use crate::store::sql;
 
 /// Modes of locks that keep claims from the table.
 const TABLE_MODES: &[&str] =
@@ -37,12 +37,6 @@ const LASTING: Duration = Duration::from_millis(100);
 
 const ACTION: &str = "ask why";
 
-statements! {
-    struct Sql in "sql" {
-        why_readers, why_holder, why_sessions, why_probe,
-    }
-}
-
 /// A session, with the name of its transaction.
 type Held = (String, Session);
 
@@ -54,7 +48,7 @@ impl PgDesk {
         lease: Duration,
     ) -> Result<Readers, StoreError> {
         let mut tx = self.reading(ACTION).await?;
-        let statement = once(&Sql::new(&self.names).why_readers)
+        let statement = once(&sql!(self.names, "why_readers"))
             .bind(queue.to_owned())
             .bind(sleepers::Locks::of(&self.names).of_queue(queue))
             .bind(id)
@@ -155,7 +149,7 @@ impl PgDesk {
     /// somebody has just locked the table, it can.
     async fn can_be_locked(&self, id: i64) -> Result<bool, StoreError> {
         let mut tx = self.writing(ACTION).await?;
-        let probe = once(&Sql::new(&self.names).why_probe).bind(id);
+        let probe = once(&sql!(self.names, "why_probe")).bind(id);
         let locked = probe.fetch_optional(&mut *tx).await;
         tx.rollback().await.map_err(StoreError::of(ACTION))?;
         match locked {
@@ -166,7 +160,7 @@ impl PgDesk {
     }
 
     async fn holder(&self, transaction: &str) -> Result<Vec<Held>, StoreError> {
-        let statement = query(&Sql::new(&self.names).why_holder).bind(transaction.to_owned());
+        let statement = query(&sql!(self.names, "why_holder")).bind(transaction.to_owned());
         self.read(ACTION, statement, session).await
     }
 
@@ -178,7 +172,7 @@ impl PgDesk {
         waiting: bool,
     ) -> Result<Vec<Held>, StoreError> {
         let table = self.names.qualified(table);
-        let statement = query(&Sql::new(&self.names).why_sessions);
+        let statement = query(&sql!(self.names, "why_sessions"));
         let modes: Vec<String> = modes.iter().map(|&mode| mode.to_owned()).collect();
         let statement = statement.bind(table).bind(modes).bind(waiting);
         self.read(ACTION, statement, session).await

@@ -15,15 +15,8 @@ use super::query;
 use super::settle::Statement;
 use crate::error::StoreError;
 use crate::ops::doctor::{Page, StoredMessage};
-use crate::store::Result;
 use crate::store::answers::{Columns as _, kept};
-use crate::store::statements;
-
-statements! {
-    struct Sql in "sql/doctor" {
-        rows, letters,
-    }
-}
+use crate::store::{Result, sql};
 
 fn failed(error: sqlx::Error) -> StoreError {
     StoreError::of("examine")(error)
@@ -120,10 +113,13 @@ impl SqliteDesk {
         page: Page<'_>,
         mut each: impl FnMut(StoredMessage),
     ) -> Result<bool> {
-        let sql = Sql::new(&self.names);
-        let text = if page.letters { &sql.letters } else { &sql.rows };
+        let text = if page.letters {
+            sql!(self.names, "doctor/letters")
+        } else {
+            sql!(self.names, "doctor/rows")
+        };
         let queues = serde_json::Value::from(page.queues).to_string();
-        let statement = query(text).bind(page.after).bind(page.last).bind(queues).bind(page.rows);
+        let statement = query(&text).bind(page.after).bind(page.last).bind(queues).bind(page.rows);
         // The driver reads ahead of whoever takes the rows: by one, and not by fifty. A private
         // database is only in its pool.
         let (mut own, mut pooled);
@@ -140,7 +136,7 @@ impl SqliteDesk {
             each(kept(&row).map_err(failed)?);
         }
         drop(rows);
-        searches(connection, &explained(text)).await.map_err(failed)
+        searches(connection, &explained(&text)).await.map_err(failed)
     }
 }
 

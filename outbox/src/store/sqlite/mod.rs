@@ -49,7 +49,7 @@ use super::{Pausable, statements, without_pauses};
 use crate::error::StoreError;
 
 statements! {
-    struct EngineSql in "sql" {
+    struct EngineSql {
         claim_places, claim_read, claim_read_later, abandon, next_due, depth, depth_dlq,
     }
 }

@@ -19,7 +19,7 @@ use crate::publish::{Due, Prepared, Published, left_out, unwritten};
 use crate::store::{CLAIM_BYTES, statements};
 
 statements! {
-    pub(crate) struct PublishSql in "sql" {
+    pub(crate) struct PublishSql {
         insert, extend_timer, timer_kept, insert_batch, timer_held, cancel_timer, pending, ack,
         extend,
     }

@@ -11,16 +11,12 @@ use super::{SqliteDesk, connect, query};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
 use crate::ops::{FoundRow, LockedBy, Readers, Session};
-use crate::store::statements;
+use crate::store::sql;
 
 /// Transactions of the engine are over by then, so what is still there lasts.
 const LASTING: Duration = Duration::from_millis(100);
 
 const ACTION: &str = "ask why";
-
-statements! {
-    struct Sql in "sql" { why_readers }
-}
 
 impl SqliteDesk {
     pub(crate) async fn why_readers(
@@ -29,7 +25,7 @@ impl SqliteDesk {
         id: i64,
         lease: Duration,
     ) -> Result<Readers, StoreError> {
-        let statement = query(&Sql::new(&self.names).why_readers)
+        let statement = query(&sql!(self.names, "why_readers"))
             .bind(queue.to_owned())
             .bind(id)
             .bind(delay_micros(lease));
