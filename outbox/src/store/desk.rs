@@ -16,7 +16,15 @@
 //! | `claim::read` | a row of the outbox out of the first columns of an answer |
 
 macro_rules! desk {
-    ($desk:ident) => {
+    ($desk:ident, $pool:ty) => {
+        /// What operators do, on this database. What is alike on both is in `store::desk`; each
+        /// kind of other work has a file of its own.
+        #[derive(Debug, Clone)]
+        pub(crate) struct $desk {
+            pool: $pool,
+            pub(super) names: $crate::store::names::TableNames,
+        }
+
         const _: () = {
             use std::collections::HashMap;
 
@@ -33,6 +41,7 @@ macro_rules! desk {
                 self, Columns, id_and_status, letter_in_short, opened, pause, place, queue,
                 totals_and_problem, unmarked,
             };
+            use $crate::store::names::TableNames;
             use $crate::store::{Result, sql};
 
             /// The conditions of a filter, for every statement over one. SQLite's say how likely
@@ -42,6 +51,24 @@ macro_rules! desk {
             const WHY: &str = "ask why";
             /// How often a timer is looked at that is given back each time.
             const CANCELS: u32 = 5;
+
+            impl $desk {
+                pub(crate) fn new(pool: $pool, names: &TableNames) -> Self {
+                    Self { pool, names: names.clone() }
+                }
+
+                pub(crate) fn pool(&self) -> &$pool {
+                    &self.pool
+                }
+
+                /// The database's time.
+                pub(crate) async fn clock(&self) -> Result<SystemTime> {
+                    const ACTION: &str = "ask for the time";
+                    let clock = query(&sql!(self.names, "clock"));
+                    let now = self.read(ACTION, clock, |row| row.time(0)).await?.pop();
+                    now.ok_or_else(|| StoreError::of(ACTION)(sqlx::Error::RowNotFound))
+                }
+            }
 
             /// What a doctor counts. Where there is no table for dead letters, there are none.
             impl $desk {

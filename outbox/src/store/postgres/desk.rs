@@ -13,7 +13,6 @@ use crate::ops::begun::begun;
 use crate::store::Result;
 use crate::store::answers::columns;
 use crate::store::desk::desk;
-use crate::store::names::TableNames;
 
 /// How long an operator waits for a lock, unless the pool has a shorter limit. And if the operator
 /// has gone, the statement ends and its locks with it, where the server can watch its clients:
@@ -45,7 +44,7 @@ const WRITING: &str = "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_cu
 
 columns!(PgRow, |PgTime(time)| time, sqlx::Row::try_get_unchecked);
 
-desk!(PgDesk);
+desk!(PgDesk, PgPool);
 
 fn time(at: SystemTime) -> PgTime {
     PgTime(at)
@@ -60,23 +59,7 @@ fn most(limit: Option<i64>) -> Option<i64> {
     limit
 }
 
-/// What operators do, on PostgreSQL. What is alike on both databases is in `store::desk`; each kind
-/// of other work has a file of its own.
-#[derive(Debug, Clone)]
-pub(crate) struct PgDesk {
-    pool: PgPool,
-    pub(super) names: TableNames,
-}
-
 impl PgDesk {
-    pub(crate) fn new(pool: PgPool, names: &TableNames) -> Self {
-        Self { pool, names: names.clone() }
-    }
-
-    pub(crate) fn pool(&self) -> &PgPool {
-        &self.pool
-    }
-
     /// A transaction that reads by index. It is left to be rolled back.
     pub(super) async fn reading(&self, action: &'static str) -> Result<PgTransaction<'static>> {
         self.set(action, "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", &[READING]).await

@@ -1,25 +1,28 @@
-//! Dead letters for operators: a page of them.
+//! Dead letters for operators: a page of them; replaying them and giving them fingerprints, each
+//! batch by one statement.
 
-use std::time::SystemTime;
+use std::time::Duration;
 
-use sqlx::Executor as _;
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{Executor as _, Row as _};
+use tokio::time::sleep;
 
-use super::PgDesk;
+use super::sleepers::notified;
 use super::time::PgTime;
-use crate::dlq::{Filter, Letter, LetterPosition};
-use crate::error::StoreError;
+use super::{PgDesk, once};
+use crate::dlq::{BATCH_BYTES, Filter, Letter, LetterPosition, Moved, Replay};
+use crate::error::{StoreError, has_code};
 use crate::store::Result;
-use crate::store::answers::letter;
+use crate::store::answers::{letter, place};
+
+/// How often a replay is tried. Somebody who sets the same timers in another order waits for it while
+/// it waits for them. The server may end the replay, and nothing of it is done.
+const TRIES: usize = 5;
+/// By then the other one is through.
+const ASIDE: Duration = Duration::from_millis(300);
+const FINGERPRINTS: &str = "write fingerprints";
 
 impl PgDesk {
-    /// The function is unqualified, so that a test can put another in its place.
-    pub(crate) async fn clock(&self) -> Result<SystemTime> {
-        let mut tx = self.reading("ask for the time").await?;
-        let now = sqlx::query_scalar("SELECT clock_timestamp()").persistent(false);
-        let now = now.fetch_one(&mut *tx).await;
-        now.map(|PgTime(now)| now).map_err(StoreError::of("ask for the time"))
-    }
-
     pub(crate) async fn letters(
         &self,
         filter: &Filter,
@@ -36,4 +39,89 @@ impl PgDesk {
         let rows = page.fetch_all(&mut *tx).await.map_err(&failed)?;
         rows.iter().map(|row| letter(row).map_err(&failed)).collect()
     }
+
+    pub(crate) async fn replay(
+        &self,
+        filter: &Filter,
+        after: Option<LetterPosition>,
+        how: &Replay,
+        limit: i64,
+    ) -> Result<Moved> {
+        let mut tries = 1;
+        loop {
+            let mut tx = self.begin("replay").await?;
+            let error =
+                match self.replay_some(&mut tx, filter, after, how, limit, BATCH_BYTES).await {
+                    Ok(moved) => {
+                        tx.commit().await.map_err(StoreError::of("replay"))?;
+                        return Ok(moved);
+                    }
+                    Err(error) => error,
+                };
+            // Whoever tries again at once finds no letter locked by this.
+            let _ = tx.rollback().await;
+            let deadlock = error.has_code(&["40P01"]);
+            if tries == TRIES || !deadlock {
+                return Err(error);
+            }
+            tries += 1;
+            sleep(ASIDE.mul_f64(0.5 + fastrand::f64())).await;
+        }
+    }
+
+    /// Replays all of them at once, in the caller's transaction.
+    pub(crate) async fn replay_on(
+        &self,
+        connection: &mut PgConnection,
+        filter: &Filter,
+        after: Option<LetterPosition>,
+        how: &Replay,
+        limit: i64,
+    ) -> Result<Moved> {
+        self.replay_some(connection, filter, after, how, limit, i64::MAX).await
+    }
+
+    async fn replay_some(
+        &self,
+        connection: &mut PgConnection,
+        filter: &Filter,
+        after: Option<LetterPosition>,
+        how: &Replay,
+        limit: i64,
+        most_bytes: i64,
+    ) -> Result<Moved> {
+        let failed = StoreError::of("replay");
+        let text = include_str!("sql/letters_replay.sql");
+        let (channel, locks) = notified(&self.names);
+        let replay = self
+            .behind(text, filter, after)
+            .bind(limit)
+            .bind(how.queue.clone())
+            .bind(how.payload.as_deref().map(<[u8]>::to_vec))
+            .bind(channel)
+            .bind(locks.map(|locks| locks.start))
+            .bind(most_bytes);
+        let rows = replay.fetch_all(connection).await.map_err(&failed)?;
+        let moved = |row: &PgRow| Ok((place(row)?, row.try_get(2)?));
+        rows.iter().map(|row| moved(row).map_err(&failed)).collect()
+    }
+
+    pub(crate) async fn fingerprint(&self, marks: &[(LetterPosition, String)]) -> Result<()> {
+        let ids: Vec<i64> = marks.iter().map(|(place, _)| place.id).collect();
+        let times: Vec<_> = marks.iter().map(|(place, _)| PgTime(place.failed_at)).collect();
+        let fingerprints: Vec<String> = marks.iter().map(|(_, given)| given.clone()).collect();
+        let text = self.names.sql(include_str!("sql/letters_fingerprint.sql"));
+        let write = once(&text).bind(ids).bind(times).bind(fingerprints);
+        let mut tx = self.begin(FINGERPRINTS).await?;
+        write.execute(&mut *tx).await.map_err(unmarked)?;
+        tx.commit().await.map_err(StoreError::of(FINGERPRINTS))
+    }
+}
+
+fn unmarked(error: sqlx::Error) -> StoreError {
+    if has_code(&error, &["55P03"]) {
+        let cause = "letters that have no fingerprint yet, or their table, are locked by others";
+        return StoreError::explained(FINGERPRINTS, error, Some(cause));
+    }
+    StoreError::of(FINGERPRINTS)(error)
 }

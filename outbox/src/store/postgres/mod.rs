@@ -14,7 +14,6 @@ mod indexes;
 mod kept;
 mod lend;
 mod letters;
-mod letters_write;
 mod listen;
 mod partitions;
 mod pauses;

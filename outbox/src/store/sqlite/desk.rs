@@ -15,7 +15,6 @@ use crate::ops::begun::begun;
 use crate::store::Result;
 use crate::store::answers::columns;
 use crate::store::desk::desk;
-use crate::store::names::TableNames;
 
 columns!(SqliteRow, from_micros, text);
 
@@ -25,7 +24,7 @@ pub(super) fn text(row: &SqliteRow, at: usize) -> sqlx::Result<String> {
     Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
-desk!(SqliteDesk);
+desk!(SqliteDesk, SqlitePool);
 
 fn time(at: SystemTime) -> i64 {
     to_micros(at)
@@ -41,23 +40,7 @@ pub(super) fn most(limit: Option<i64>) -> i64 {
     limit.unwrap_or(-1)
 }
 
-/// What operators do, on SQLite. What is alike on both databases is in `store::desk`; each kind of
-/// other work has a file of its own.
-#[derive(Debug, Clone)]
-pub(crate) struct SqliteDesk {
-    pool: SqlitePool,
-    pub(super) names: TableNames,
-}
-
 impl SqliteDesk {
-    pub(crate) fn new(pool: SqlitePool, names: &TableNames) -> Self {
-        Self { pool, names: names.clone() }
-    }
-
-    pub(crate) fn pool(&self) -> &SqlitePool {
-        &self.pool
-    }
-
     /// Reads every row of a statement's answer.
     pub(super) async fn read<T>(
         &self,
@@ -84,6 +67,7 @@ impl SqliteDesk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::names::TableNames;
 
     #[tokio::test]
     async fn a_measurement_that_cannot_clean_up_says_that() {

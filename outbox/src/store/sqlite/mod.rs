@@ -15,7 +15,6 @@ mod doctor;
 mod indexes;
 mod lend;
 mod letters;
-mod letters_write;
 mod listen;
 mod pauses;
 mod place;
