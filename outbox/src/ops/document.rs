@@ -1,6 +1,6 @@
 //! JSON as it is stored, with every digit of its numbers and its names in their order.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde::{Serialize, Serializer};
@@ -34,7 +34,9 @@ impl Document {
     pub fn of(text: &str) -> Option<Self> {
         // Parsed as readers will parse it: with a number that no program reads, it is not JSON.
         serde_json::from_str::<Value>(text).ok()?;
-        Some(Self { text: compact(text).into() })
+        let mut compact = String::with_capacity(text.len());
+        compact.extend(tokens(text));
+        Some(Self { text: compact.into() })
     }
 
     /// Makes a JSON string of a text.
@@ -99,22 +101,17 @@ impl<'de> Visitor<'de> for Entries {
     }
 }
 
-/// A part of a document: a string with its quotes, or one character between strings.
-enum Part<'a> {
-    Text(&'a str),
-    Other(char),
-}
-
-/// The parts of a valid document, without its blanks.
-fn parts(json: &str) -> impl Iterator<Item = Part<'_>> {
+/// The tokens of a valid document, without its blanks: a string with its quotes, or one character
+/// between strings.
+fn tokens(json: &str) -> impl Iterator<Item = &str> {
     let mut rest = json;
     std::iter::from_fn(move || {
         rest = rest.trim_start_matches([' ', '\t', '\n', '\r']);
         let first = rest.chars().next()?;
         let length = if first == '"' { text_length(rest) } else { first.len_utf8() };
-        let (part, after) = rest.split_at(length);
+        let (token, after) = rest.split_at(length);
         rest = after;
-        Some(if first == '"' { Part::Text(part) } else { Part::Other(first) })
+        Some(token)
     })
 }
 
@@ -129,42 +126,22 @@ fn text_length(json: &str) -> usize {
     end.map_or(json.len(), |end| end + 2)
 }
 
-fn compact(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for part in parts(json) {
-        match part {
-            Part::Text(part) => text.push_str(part),
-            Part::Other(part) => text.push(part),
-        }
-    }
-    text
-}
-
 /// Prints indented lines, as `serde_json` does.
 fn laid_out(json: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (mut depth, mut opened) = (0, false);
     let line = |f: &mut fmt::Formatter<'_>, depth: usize| write!(f, "\n{:1$}", "", 2 * depth);
-    for part in parts(json) {
-        let closes = matches!(part, Part::Other('}' | ']'));
-        if closes {
-            depth -= 1;
-        }
+    for token in tokens(json) {
+        let closes = matches!(token, "}" | "]");
+        depth -= usize::from(closes);
         // An empty array or object stays together.
         if opened != closes {
             line(f, depth)?;
         }
-        opened = matches!(part, Part::Other('{' | '['));
-        match part {
-            Part::Text(text) => f.write_str(text)?,
-            Part::Other(':') => f.write_str(": ")?,
-            Part::Other(',') => {
-                f.write_char(',')?;
-                line(f, depth)?;
-            }
-            Part::Other(other) => f.write_char(other)?,
-        }
-        if opened {
-            depth += 1;
+        opened = matches!(token, "{" | "[");
+        depth += usize::from(opened);
+        f.write_str(if token == ":" { ": " } else { token })?;
+        if token == "," {
+            line(f, depth)?;
         }
     }
     Ok(())
