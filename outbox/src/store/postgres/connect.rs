@@ -30,41 +30,33 @@ const STATEMENTS: usize = 100;
 pub(super) struct Source {
     /// Asked for its options, and never for a connection.
     users: PgPool,
-    known: Mutex<Known>,
+    /// The user's options from which those of the engine's pool were made.
+    known: Mutex<Arc<PgConnectOptions>>,
 }
 
-/// The user's options, and those of the engine's pool.
-struct Known {
-    users: Arc<PgConnectOptions>,
-    engines: Arc<PgConnectOptions>,
-}
-
-impl Known {
-    fn of(users: Arc<PgConnectOptions>) -> Self {
-        let engines = (*users).clone().statement_cache_capacity(STATEMENTS);
-        Self { users, engines: Arc::new(engines) }
-    }
+fn engines(users: &PgConnectOptions) -> PgConnectOptions {
+    users.clone().statement_cache_capacity(STATEMENTS)
 }
 
 impl Source {
     pub(super) fn new(users: &PgPool) -> Self {
-        Self { users: users.clone(), known: Mutex::new(Known::of(users.connect_options())) }
+        Self { users: users.clone(), known: Mutex::new(users.connect_options()) }
     }
 
     /// The options that the engine's pool begins with.
     pub(super) fn first(&self) -> PgConnectOptions {
-        (*self.known.locked().engines).clone()
+        engines(&self.known.locked())
     }
 
-    /// Hands the options to the engine's pool if they have changed.
+    /// Hands the options to the engine's pool if they have changed, and returns that pool's.
     fn refresh(&self, pool: &PgPool) -> Arc<PgConnectOptions> {
         let mut known = self.known.locked();
         let now = self.users.connect_options();
-        if !Arc::ptr_eq(&known.users, &now) {
-            *known = Known::of(now);
-            pool.set_connect_options((*known.engines).clone());
+        if !Arc::ptr_eq(&known, &now) {
+            pool.set_connect_options(engines(&now));
+            *known = now;
         }
-        Arc::clone(&known.engines)
+        pool.connect_options()
     }
 }
 
