@@ -23,12 +23,6 @@ pub(super) struct Migrate {
     /// command changes nothing.
     #[arg(long, conflicts_with = "print")]
     print_grants: bool,
-    #[command(flatten)]
-    roles: RoleNames,
-}
-
-#[derive(Debug, Args)]
-struct RoleNames {
     /// The role of programs that publish.
     #[arg(long, value_name = "ROLE", default_value = "outbox_producer", requires = "print_grants")]
     producer: String,
@@ -49,7 +43,12 @@ impl Migrate {
         if self.print || self.print_grants {
             let operator = context.operator()?;
             let sql = if self.print_grants {
-                let roles: Roles = self.roles.into();
+                let roles = Roles {
+                    producer: self.producer,
+                    consumer: self.consumer,
+                    operator: self.operator,
+                    timers: self.producers_move_timers,
+                };
                 Trouble::usage(&roles.problems())?;
                 operator.grants(&roles)?
             } else {
@@ -72,12 +71,5 @@ impl Migrate {
             context.differences(&place, &found)
         });
         Ok(if found.is_empty() { Done::Good } else { Done::Bad })
-    }
-}
-
-impl From<RoleNames> for Roles {
-    fn from(names: RoleNames) -> Self {
-        let RoleNames { producer, consumer, operator, producers_move_timers } = names;
-        Self { producer, consumer, operator, timers: producers_move_timers }
     }
 }
