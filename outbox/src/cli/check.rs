@@ -5,8 +5,6 @@ use serde_json::json;
 
 use super::output::printable_lines;
 use super::{Context, Done, Trouble};
-use crate::error::{Error, Result};
-use crate::ops::Operator;
 use crate::schema::Difference;
 
 /// Compare the tables with what is needed.
@@ -25,7 +23,7 @@ pub(super) struct Check {
 impl Check {
     pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
         let operator = context.operator()?;
-        let found = differences(&operator, !self.no_autovacuum).await?;
+        let found = operator.differences(!self.no_autovacuum).await?;
         let (names, place) = (operator.names(), operator.place());
         let (table, dlq) = (names.table(), names.dlq());
         let value = json!({ "differences": found, "table": table, "dlq": dlq, "database": place });
@@ -44,15 +42,6 @@ impl Check {
             context.differences(&place, &found)
         });
         Ok(if found.is_empty() { Done::Good } else { Done::Bad })
-    }
-}
-
-/// What is wrong with the tables.
-pub(super) async fn differences(operator: &Operator, autovacuum: bool) -> Result<Vec<Difference>> {
-    match operator.check(autovacuum).await {
-        Ok(()) => Ok(Vec::new()),
-        Err(Error::Schema(mismatch)) => Ok(mismatch.differences),
-        Err(error) => Err(error),
     }
 }
 

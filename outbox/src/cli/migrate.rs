@@ -3,7 +3,6 @@
 use clap::Args;
 use serde_json::json;
 
-use super::check::differences;
 use super::{Context, Done, Trouble};
 use crate::ops::Roles;
 
@@ -63,7 +62,7 @@ impl Migrate {
         let (table, dlq, place) = (names.table(), names.dlq_or_default(), operator.place());
         let tables = json!({ "table": table, "dlq": dlq, "database": place });
         // The record of migrations does not tell what became of the tables since.
-        let found = differences(&operator.with_letters(), false).await?;
+        let found = operator.with_letters().differences(false).await?;
         context.out.result(&json!({ "migrated": tables, "differences": found }), || {
             if found.is_empty() {
                 return format!("the tables {table} and {dlq} are ready in {place}");

@@ -39,6 +39,7 @@ pub(crate) use why::{BEFORE, FoundRow, LockedBy, Readers};
 
 use crate::app::App;
 use crate::error::{Error, Result};
+use crate::schema::Difference;
 use crate::store::names::TableNames;
 
 /// The tables of one database, for operators. It is cheap to clone.
@@ -159,6 +160,15 @@ impl Operator {
         on_desk!(self, desk => {
             crate::schema::validate_schema(desk.pool(), &self.names, autovacuum).await
         })
+    }
+
+    /// What [`Operator::check`] finds.
+    pub(crate) async fn differences(&self, autovacuum: bool) -> Result<Vec<Difference>> {
+        match self.check(autovacuum).await {
+            Ok(()) => Ok(Vec::new()),
+            Err(Error::Schema(mismatch)) => Ok(mismatch.differences),
+            Err(error) => Err(error),
+        }
     }
 
     /// The same operator. It looks at the dead-letter table that a migration makes, even if no app is

@@ -2,15 +2,14 @@
 
 use super::names::count;
 use super::report::{Found, Severity};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops::Operator;
 
 pub(super) async fn check(operator: &Operator, found: &mut Found) -> Result<String> {
-    let differences = match operator.check(true).await {
-        Ok(()) => return Ok("the tables are as they have to be".into()),
-        Err(Error::Schema(mismatch)) => mismatch.differences,
-        Err(error) => return Err(error),
-    };
+    let differences = operator.differences(true).await?;
+    if differences.is_empty() {
+        return Ok("the tables are as they have to be".into());
+    }
     let said = count(differences.len() as u64, "difference");
     for difference in differences {
         let (severity, why) = if difference.fatal {
