@@ -52,6 +52,9 @@ pub enum Error {
     /// dropped. Their rows come back, except rows that
     /// [`AckFirst`](crate::AckPolicy) had acked, and those of which a word under `Manual` or a
     /// layer of a batch had said what becomes of them. Each message of a batch counts.
+    ///
+    /// A plain `fn` cannot be dropped. It goes on on its thread, and a tokio runtime waits for it when
+    /// it ends, so `main` does not return before: [`std::process::exit`] does not wait.
     #[error(
         "handlers still running when the drain timeout passed: {0}; their messages come back, \
          unless they were acked first or it was said before what becomes of them"

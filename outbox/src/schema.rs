@@ -220,7 +220,7 @@ impl SchemaMismatch {
         self.add(
             false,
             format!(
-                "the table {table} does not exist: queues cannot be paused, and `why` needs it"
+                "the table {table} does not exist: queues cannot be paused, and `stats`, `queues` and `why` need it"
             ),
             mend,
         );

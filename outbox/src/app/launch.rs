@@ -294,7 +294,7 @@ pub(crate) fn problems(subscribers: &[Subscriber], states: &States) -> Vec<Strin
             {
                 reasons.push(format!(
                     "{who}: the queue `{queue}` already has the subscriber `{}` ({}); a message \
-                     goes to one of them only",
+                     goes to one of them only; give each a queue of its own, and publish to both",
                     other.name(),
                     other.origin()
                 ));
@@ -316,7 +316,7 @@ fn announce(subscribers: &[Subscriber], dead_letters: bool) {
                 max_deliveries = subscriber.options.max_deliveries,
                 "`retry` allows more failed runs than `max_deliveries`: a message that fails so \
                  often ends as `max_deliveries`, without its error; raise `max_deliveries` to the \
-                 `max_attempts` of the strategy, or above it"
+                 `max_attempts` of the strategy at least"
             );
         }
     }

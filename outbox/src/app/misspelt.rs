@@ -107,7 +107,10 @@ fn unheeded<E>(names: &TableNames, (of, _): (TableNames, E)) -> Option<String> {
 
 fn meant(name: &str) -> Option<&'static str> {
     let ours = |rest: &&str| !rest.is_empty() && !READ.contains(&name);
-    name.strip_prefix("OUTBOX_").filter(ours)?;
+    let rest = name.strip_prefix("OUTBOX_").filter(ours)?;
+    if ["DATABASE_URL", "URL"].contains(&rest) {
+        return Some("DATABASE_URL");
+    }
     let is_like = |one: &&&str| {
         one.starts_with(name) || name.starts_with(**one) || strsim::levenshtein(one, name) <= EDITS
     };
@@ -169,6 +172,7 @@ mod tests {
         assert_eq!(meant("OUTBOX_DLQ"), Some("OUTBOX_DLQ_TABLE"));
         assert_eq!(meant("OUTBOX_TABEL"), Some("OUTBOX_TABLE"));
         assert_eq!(meant("OUTBOX_SCHEMA_NAME"), Some("OUTBOX_SCHEMA"));
+        assert_eq!(meant("OUTBOX_DATABASE_URL"), Some("DATABASE_URL"));
         for other in ["OUTBOX_TABLE", "OUTBOX_", "OUTBOX_COLOUR", "OUTBOX", "DATABASE_URL"] {
             assert_eq!(meant(other), None);
         }

@@ -168,8 +168,9 @@ pub(super) fn begin(hook: Hook, which: &'static str) -> Answer {
 }
 
 impl Drop for RunningApp {
-    /// Without a stop nothing else lets its recorders go.
+    /// Without a stop nothing else lets its recorders go, and a check under way still knows its loops.
     fn drop(&mut self) {
+        self.life.enter(Phase::Stopped);
         self.sinks.leave_process();
     }
 }

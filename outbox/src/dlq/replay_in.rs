@@ -42,7 +42,8 @@ impl DeadLetters {
     ///
     /// # Errors
     /// - When an option makes no sense here: a canary and a rate need transactions of their own.
-    /// - When the transaction belongs to another database than the tables.
+    /// - When the transaction is of another kind of database than the tables. In another database of the
+    ///   same kind it puts back the letters that it finds there.
     /// - When the statement fails. Roll the transaction back then.
     ///
     /// # Cancel safety

@@ -73,8 +73,8 @@ pub enum PublishError {
         /// When it expires.
         limit: Duration,
     },
-    /// The time is outside what both databases can hold.
-    #[error("the time {0:?} lies after the year 9999")]
+    /// No message is due so late: the last moment is the first of the last second of the year 9999.
+    #[error("the time {0:?} lies behind the year 9999, or in its last second")]
     TimeOutOfRange(SystemTime),
     /// A header contradicts the option of the same meaning, or names another content
     /// type for the JSON of [`Outgoing::new`](crate::Outgoing::new).
@@ -116,8 +116,8 @@ pub enum PublishError {
         /// The timer name.
         timer_id: String,
     },
-    /// The message of this [`Tx`](crate::Tx) has the timer name until it is acked, and the ack
-    /// is the last statement of the transaction.
+    /// The message of this [`Tx`](crate::Tx) has the timer name until it is acked, at the
+    /// end of the transaction.
     #[error(
         "the timer {timer_id:?} of the queue {queue:?} is the one that this handler's transaction \
          settles; `Publisher::collect` sets it again with the ack"

@@ -208,7 +208,8 @@ impl Publisher {
         self.send(tx, Outgoing::new(queue, body)).await
     }
 
-    /// Publishes a message with options in the caller's transaction.
+    /// Publishes a message with options in the caller's transaction, to this publisher's table, even if
+    /// another publisher made the message.
     ///
     /// # Errors
     /// As [`publish`](crate::publish()).

@@ -249,7 +249,8 @@ impl TestBroker {
                 let left: BTreeSet<_> = self.store.rows().into_iter().map(|it| it.queue).collect();
                 panic!(
                     "a handler of {left:?} snoozes or retries for ever, or its dead letters cannot \
-                     be written"
+                     be written; give its `retry` a limit (`max_attempts`), or let less time pass by \
+                     `advance`"
                 );
             }
         }

@@ -317,3 +317,11 @@ async fn what_a_handler_publishes_to_another_broker_runs_there() {
     assert_eq!(runs(&ships), 2);
     assert!(ships.rows().is_empty() && orders.rows().is_empty());
 }
+
+/// Tokio would say that a runtime cannot start within a runtime.
+#[tokio::test]
+#[should_panic = "call it in a plain `#[test] fn`"]
+async fn a_simulation_within_a_runtime_says_where_it_belongs() {
+    let broker = TestBroker::with([]);
+    TestBroker::simulate(1).run(broker, async |_| Ok::<_, String>(()));
+}

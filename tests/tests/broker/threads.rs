@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use outbox::{Context, FailureReason, HandlerResult, Next, State, subscriber};
 use outbox_tests::wait::eventually;
+use tokio::sync::Notify;
 
 use super::*;
 
@@ -56,8 +57,11 @@ fn stubborn(_: u64, ctx: Context) {
     RUNNING.fetch_sub(1, Ordering::SeqCst);
 }
 
+static BEGUN: Notify = Notify::const_new();
+
 #[subscriber("threads: patient", retry = NoRetry)]
 fn patient(_: u64, ctx: Context, State(told): State<&'static AtomicUsize>) {
+    BEGUN.notify_one();
     until_told(&ctx, told);
 }
 
@@ -88,8 +92,10 @@ async fn a_plain_fn_that_is_acked_first_hears_of_its_timeout_too() {
 #[tokio::test]
 async fn a_plain_fn_hears_of_a_layer_that_waits_no_longer() {
     async fn impatient(ctx: Context, next: Next) -> HandlerResult {
-        let wait = Duration::from_millis(20);
-        tokio::time::timeout(wait, next.run(ctx)).await.unwrap_or(Ok(Outcome::Nack))
+        tokio::select! {
+            result = next.run(ctx) => result,
+            () = BEGUN.notified() => Ok(Outcome::Nack),
+        }
     }
     static HEARD: AtomicUsize = AtomicUsize::new(0);
     let plain = patient::subscriber().layer(impatient);

@@ -97,6 +97,8 @@ async fn letters_are_listed_page_by_page(db: &Db) {
     }
     assert_eq!(run(db, &["dlq", "list", "--after", "nonsense"]).await.code, 2);
     assert_eq!(run(db, &["dlq", "list", "--since", "yesterday"]).await.code, 2);
+    let named = run(db, &["dlq", "replay", "orders"]).await;
+    assert!(named.code == 2 && named.err.contains("a queue is named by `--queue`"), "{named:?}");
 }
 
 async fn a_letter_is_shown_with_its_payload(db: &Db) {

@@ -128,27 +128,45 @@ async fn a_script_is_told_what_somebody_has_locked(db: &Db) {
     tx.rollback().await.unwrap();
 }
 
-/// Somebody who holds one letter asks for the whole table while the last batch finds none, which
-/// takes it a while.
+/// Somebody who holds one letter asks for the whole table while the last batch, which finds none,
+/// waits for the test.
 async fn what_was_done_is_told_where_the_rest_cannot_be_counted(db: &Db) {
     plant(db, "q", 3).await;
+    db.exec("CREATE SEQUENCE batches").await;
     db.exec(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
-         'BEGIN PERFORM pg_sleep(3); RETURN NULL; END'",
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$ BEGIN \
+         IF nextval('batches') > 1 THEN PERFORM pg_advisory_xact_lock_shared(0, 7); END IF; \
+         RETURN NULL; END $$",
     )
     .await;
     db.exec(
-        "CREATE TRIGGER slow AFTER UPDATE ON outbox_dlq FOR EACH STATEMENT EXECUTE FUNCTION slow()",
+        "CREATE TRIGGER wait AFTER UPDATE ON outbox_dlq FOR EACH STATEMENT EXECUTE FUNCTION wait()",
     )
     .await;
+    let waits = |which: &str| {
+        format!(
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND {which} AND database = \
+             (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+    };
+    let mut held = db.pg().begin().await.unwrap();
+    sqlx::query("SELECT pg_advisory_xact_lock(0, 7)").execute(&mut *held).await.unwrap();
     let mut tx = db.pg().begin().await.unwrap();
     let lock = "SELECT id FROM outbox_dlq WHERE original_id = 2 FOR UPDATE";
     sqlx::query(lock).execute(&mut *tx).await.unwrap();
     let resolve = ["dlq", "resolve", "--all", "--yes", "--json"];
     let ran = tokio::spawn(command(db, &resolve).output());
+    let last = waits("locktype = 'advisory' AND objid = 7");
+    eventually("the last batch waits", async || db.int(&last).await == 1).await;
     let resolved = "SELECT count(*) FROM outbox_dlq WHERE status = 'resolved'";
-    eventually("two are resolved", async || db.int(resolved).await == 2).await;
-    sqlx::query("LOCK TABLE outbox_dlq").execute(&mut *tx).await.unwrap();
+    assert_eq!(db.int(resolved).await, 2);
+    let asked = waits("relation = 'outbox_dlq'::regclass AND mode = 'AccessExclusiveLock'");
+    let let_go = async {
+        eventually("the table is asked for", async || db.int(&asked).await == 1).await;
+        held.rollback().await.unwrap();
+    };
+    let (locked, ()) = tokio::join!(sqlx::query("LOCK TABLE outbox_dlq").execute(&mut *tx), let_go);
+    locked.unwrap();
     let ran = soon("it ends", ran).await.unwrap().unwrap();
     tx.rollback().await.unwrap();
     let told: Value = serde_json::from_slice(&ran.stdout).unwrap();

@@ -107,8 +107,8 @@ fn opened_between(
     std::thread::spawn(move || runtime.block_on(asks()))
 }
 
-/// The lease task has just run when they block, and has extended none of these: two thirds
-/// of each lease went by before its row was started.
+/// The lease task has just run when they block, and has extended none of these: more than half of
+/// each lease went by before its row was started. Rows are given back when a third is left.
 async fn a_lease_of_which_little_is_left_outlives_them_too(db: &Db) {
     const TTL: Duration = Duration::from_secs(30);
     let runs = Arc::new(AtomicUsize::new(0));
@@ -116,7 +116,7 @@ async fn a_lease_of_which_little_is_left_outlives_them_too(db: &Db) {
     let (counted, lefts) = (Arc::clone(&runs), Arc::clone(&left));
     let blocking = Subscriber::new("late", "q", move |ctx: Context| {
         let (counted, lefts) = (Arc::clone(&counted), Arc::clone(&lefts));
-        let late = ctx.lease_deadline() - TTL * 40 / 100;
+        let late = ctx.lease_deadline() - TTL * 48 / 100;
         async move {
             if ctx.decode::<i64>().unwrap() < 2 {
                 tokio::time::sleep_until(late).await;
@@ -156,6 +156,15 @@ fn held(n: i64, State(gate): State<Arc<Mutex<()>>>) {
     }
 }
 
+/// The one that was held has timed out; so may any other, on a machine that is busy, which comes to
+/// no other harm.
+async fn only_the_held_one_has_failed(db: &Db, held: i64) {
+    let letters = format!("SELECT count(*) FROM outbox_dlq WHERE original_id = {held}");
+    assert_eq!((db.int(letters).await, db.rows().await), (1, 0));
+    let kinds = db.texts("SELECT DISTINCT error_kind FROM outbox_dlq").await;
+    assert_eq!(kinds, ["timeout"]);
+}
+
 /// A gate that is shut until what is returned beside it is dropped, and who holds it.
 fn shut() -> (Arc<Mutex<()>>, Sender<()>, JoinHandle<()>) {
     let gate = Arc::new(Mutex::new(()));
@@ -177,7 +186,7 @@ async fn a_process_whose_threads_are_all_held_leaves_the_rows_to_others(db: &Db)
     let stats = app.stats();
     let waited = || stats.subscribers().iter().map(|one| one.waited_too_long).sum::<u64>();
     let running = app.start().await.unwrap();
-    db.publish("q", 0).await;
+    let held = db.publish("q", 0).await;
     eventually("it times out", async || db.letters().await == 1).await;
     db.publish("q", 1).await;
     eventually("it is given back", async || waited() > 0).await;
@@ -197,7 +206,7 @@ async fn a_process_whose_threads_are_all_held_leaves_the_rows_to_others(db: &Db)
     eventually("it goes on", async || db.rows().await == 0).await;
     running.stop().await.unwrap();
     holder.join().unwrap();
-    assert_eq!(db.letters().await, 1);
+    only_the_held_one_has_failed(db, held).await;
 }
 
 /// As [`held`], of batches.
@@ -223,7 +232,7 @@ async fn each_row_of_a_batch_that_finds_no_thread_is_counted(db: &Db) {
     let stats = app.stats();
     let waited = || stats.subscribers().iter().map(|one| one.waited_too_long).sum::<u64>();
     let running = app.start().await.unwrap();
-    db.publish("q", 0).await;
+    let held = db.publish("q", 0).await;
     eventually("it times out", async || db.letters().await == 1).await;
     db.send_all((1..=5_i64).map(|n| outbox::Outgoing::new("q", &n))).await;
     let leased = "SELECT count(*) FROM outbox WHERE acquired_token IS NOT NULL";
@@ -233,5 +242,5 @@ async fn each_row_of_a_batch_that_finds_no_thread_is_counted(db: &Db) {
     eventually("it goes on", async || db.rows().await == 0).await;
     running.stop().await.unwrap();
     holder.join().unwrap();
-    assert_eq!(db.letters().await, 1);
+    only_the_held_one_has_failed(db, held).await;
 }

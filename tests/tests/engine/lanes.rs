@@ -2,9 +2,15 @@
 
 use std::sync::{Arc, Mutex};
 
+use std::time::Duration;
+
 use outbox::{Context, Outgoing, Subscriber};
 use outbox_tests::db::Db;
+use outbox_tests::wait::eventually;
 use outbox_tests::{on_both, on_postgres};
+use tokio::time::{Instant, sleep};
+
+use super::SECOND;
 
 on_both!(one_worker_handles_rows_in_their_order);
 
@@ -14,6 +20,11 @@ on_postgres!(
 );
 
 const ROWS: i64 = 15_000;
+
+async fn fill(db: &Db, queue: &str) {
+    let rows = format!("SELECT '{queue}', '1' FROM generate_series(1, {ROWS})");
+    db.exec(format!("INSERT INTO outbox (queue, payload) {rows}")).await;
+}
 
 /// The most claims of the app that ran at once, after the first three: they find out if
 /// there is plenty to do, and if somebody else is at it. Each claim counts for itself.
@@ -43,10 +54,7 @@ async fn most_claims(db: &Db) -> i64 {
         "CREATE TRIGGER slow BEFORE UPDATE ON outbox FOR EACH STATEMENT EXECUTE FUNCTION slow()",
     )
     .await;
-    let rows = format!(
-        "INSERT INTO outbox (queue, payload) SELECT 'q', '1' FROM generate_series(1, {ROWS})"
-    );
-    db.exec(rows).await;
+    fill(db, "q").await;
     let quick = Subscriber::new("quick", "q", |_: Context| async {});
     let running = db.app().only([quick]).start().await.unwrap();
     db.drained().await;
@@ -61,8 +69,45 @@ async fn most_claims(db: &Db) -> i64 {
     .await
 }
 
+/// The first claims find out if there is plenty to do, and if somebody else is at it. Those that
+/// follow wait for the test. A subscriber has two of them, and two subscribers have no more.
 async fn who_claims_alone_has_two_claims_under_way(db: &Db) {
-    assert_eq!(most_claims(db).await, 2);
+    const FIRST: i64 = 8;
+    db.exec("CREATE SEQUENCE claims").await;
+    db.exec(format!(
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$ BEGIN
+             IF nextval('claims') > {FIRST} THEN PERFORM pg_advisory_xact_lock_shared(0, 7); END IF;
+             RETURN NULL;
+         END $$"
+    ))
+    .await;
+    db.exec(
+        "CREATE TRIGGER wait BEFORE UPDATE ON outbox FOR EACH STATEMENT EXECUTE FUNCTION wait()",
+    )
+    .await;
+    let waiting = "SELECT count(*) FROM pg_locks
+        WHERE locktype = 'advisory' AND objsubid = 2 AND objid = 7 AND NOT granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    for queues in [&["q"][..], &["q", "another"]] {
+        let mut held = db.pg().begin().await.unwrap();
+        sqlx::query("SELECT pg_advisory_xact_lock(0, 7)").execute(&mut *held).await.unwrap();
+        db.exec("ALTER SEQUENCE claims RESTART").await;
+        for queue in queues {
+            fill(db, queue).await;
+        }
+        let quick =
+            queues.iter().map(|&queue| Subscriber::new(queue, queue, |_: Context| async {}));
+        let running = db.app().only(quick).start().await.unwrap();
+        eventually("two are under way", async || db.int(waiting).await == 2).await;
+        let end = Instant::now() + SECOND;
+        while Instant::now() < end {
+            assert_eq!(db.int(waiting).await, 2, "of {queues:?}");
+            sleep(Duration::from_millis(10)).await;
+        }
+        held.rollback().await.unwrap();
+        db.drained().await;
+        running.stop().await.unwrap();
+    }
 }
 
 async fn who_meets_others_has_one_under_way_and_handles_every_row(db: &Db) {

@@ -62,7 +62,7 @@ impl Stopped {
         publish(db, QUEUE, 0..5).await;
         // Rows that wait for a worker for two thirds of their lease are given back, and no others
         // are claimed for them. By then a busy machine is to have seen all of them claimed.
-        let subscriber = subscriber.lease_ttl(6 * SECOND).max_workers(1);
+        let subscriber = subscriber.lease_ttl(12 * SECOND).max_workers(1);
         let app = app.only([subscriber]).drain_timeout(LIMIT);
         let running = app.start().await.unwrap();
         let first = probe.start().await.n;

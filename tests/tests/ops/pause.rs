@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use outbox_tests::db::Db;
 use outbox_tests::probe::{free, gated};
+use outbox_tests::wait::{eventually, soon};
 use outbox_tests::{on_both, on_postgres};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::operator;
 
@@ -65,8 +66,7 @@ async fn what_was_claimed_before_a_pause_is_finished(db: &Db) {
     operator.pause(&["q"], None).await.unwrap();
     db.publish("q", 3).await;
     probe.let_end(100);
-    outbox_tests::wait::eventually("those that ran are settled", async || db.rows().await == 1)
-        .await;
+    eventually("those that ran are settled", async || db.rows().await == 1).await;
     assert_eq!((probe.finished(), probe.more().await.len(), db.deliveries().await), (3, 0, 0));
     running.stop().await.unwrap();
 }
@@ -126,26 +126,42 @@ async fn names_that_no_queue_has_are_refused_and_nothing_is_paused(db: &Db) {
     assert_eq!(operator.paused().await.unwrap(), []);
 }
 
+/// It waits for them no longer than a second.
 async fn a_pause_waits_for_the_claims_that_began_before_it(db: &Db) {
     db.exec(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
-         $$ BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END $$",
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS
+         $$ BEGIN PERFORM pg_advisory_xact_lock_shared(0, 7); RETURN NEW; END $$",
     )
     .await;
     db.exec(
-        "CREATE TRIGGER slow BEFORE UPDATE ON outbox FOR EACH ROW
-         WHEN (OLD.acquired_token IS NULL) EXECUTE FUNCTION slow()",
+        "CREATE TRIGGER wait BEFORE UPDATE ON outbox FOR EACH ROW
+         WHEN (OLD.acquired_token IS NULL) EXECUTE FUNCTION wait()",
     )
     .await;
-    let running = db.app().only([free("it", "q").0]).start().await.unwrap();
-    db.publish("q", 1).await;
-    let claims = "SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND wait_event = 'PgSleep'";
-    outbox_tests::wait::eventually("it is claimed", async || db.int(claims).await == 1).await;
-    operator(db).pause(&["q"], None).await.unwrap();
-    let free = "SELECT count(*) FROM outbox WHERE acquired_token IS NULL";
-    assert_eq!(db.int(free).await, 0);
-    running.stop().await.unwrap();
+    let claims = "SELECT count(*) FROM pg_locks
+        WHERE locktype = 'advisory' AND objsubid = 2 AND objid = 7 AND NOT granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let case = async || {
+        operator(db).resume(&["q"]).await.unwrap();
+        let mut held = db.pg().begin().await.unwrap();
+        sqlx::query("SELECT pg_advisory_xact_lock(0, 7)").execute(&mut *held).await.unwrap();
+        let running = db.app().only([free("it", "q").0]).start().await.unwrap();
+        db.publish("q", 1).await;
+        eventually("it is claimed", async || db.int(claims).await == 1).await;
+        let operator = operator(db);
+        let pause = tokio::spawn(async move { operator.pause(&["q"], None).await });
+        let paused = "SELECT count(*) FROM outbox_paused";
+        eventually("it is paused", async || db.int(paused).await == 1).await;
+        sleep(SECOND / 4).await;
+        let waits = !pause.is_finished();
+        held.rollback().await.unwrap();
+        soon("the pause ends", pause).await.unwrap().unwrap();
+        let free = "SELECT count(*) FROM outbox WHERE acquired_token IS NULL";
+        let free = db.int(free).await;
+        running.stop().await.unwrap();
+        (waits, free)
+    };
+    db.unless_stalled(SECOND / 2, (true, 0), case).await;
 }
 
 /// For an hour in which the server's queue of notifications is full.
@@ -156,7 +172,12 @@ async fn a_resume_notifies_of_nothing_where_nothing_is_to_be_notified_of(db: &Db
         let operator = outbox::ops::Operator::postgres(db.pg().clone(), names);
         operator.pause(&["q"], None).await.unwrap();
         assert_eq!(operator.resume(&["q"]).await.unwrap().len(), 1);
-        let heard = tokio::time::timeout(SECOND, heard.recv()).await;
-        assert_eq!(heard.is_ok(), hears);
+        // Notifications come in the order of their transactions.
+        db.exec("NOTIFY outbox_outbox, 'the last one'").await;
+        let mut of_resume = 0;
+        while soon("one is heard", heard.recv()).await.unwrap().payload() != "the last one" {
+            of_resume += 1;
+        }
+        assert_eq!(of_resume > 0, hears);
     }
 }

@@ -1,5 +1,7 @@
 //! Handlers of batches: one transaction, lent once, settles all that succeeded.
 
+use std::sync::Arc;
+
 use outbox::retry::{Constant, NoRetry};
 use outbox::{
     Batch, Context, FromContext, HandlerError, HandlerResult, Next, Outgoing, PublishError,
@@ -7,6 +9,7 @@ use outbox::{
 };
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
+use tokio::sync::Notify;
 
 use super::*;
 
@@ -74,12 +77,16 @@ macro_rules! handlers {
             Ok(())
         }
 
-        async fn $slow(batch: Vec<outbox::Context>) -> Result<(), HandlerError> {
+        async fn $slow(
+            batch: Vec<outbox::Context>,
+            written: Arc<Notify>,
+        ) -> Result<(), HandlerError> {
             let mut tx = Tx::<$database>::from_context(&batch[0]).await?;
             for one in &batch {
                 let n: i64 = one.decode()?;
                 sqlx::query($insert).bind(n).execute(&mut *tx).await?;
             }
+            written.notify_one();
             tokio::time::sleep(Duration::from_millis(200)).await;
             Ok(())
         }
@@ -214,17 +221,20 @@ pub fn of_odd_numbers(db: &Db, wait: Duration) -> Subscriber {
 }
 
 /// Runs three messages together inside the layer, until all are done. The layer has one of them
-/// fail, so that they run again.
+/// fail, so that they run again. It hears when all three have been written.
 async fn run_slowly<F: Future<Output = HandlerResult> + Send + 'static>(
     db: &Db,
-    layer: impl Fn(Context, Next) -> F + Send + Sync + 'static,
+    layer: impl Fn(Context, Next, Arc<Notify>) -> F + Send + Sync + 'static,
 ) {
     with_domain(db).await;
+    let written = Arc::<Notify>::default();
+    let says = Arc::clone(&written);
     let slow = if db.is_postgres() {
-        Subscriber::batches("slow", "q", 3, slow_on_postgres)
+        Subscriber::batches("slow", "q", 3, move |batch| slow_on_postgres(batch, says.clone()))
     } else {
-        Subscriber::batches("slow", "q", 3, slow_on_sqlite)
+        Subscriber::batches("slow", "q", 3, move |batch| slow_on_sqlite(batch, says.clone()))
     };
+    let layer = move |ctx, next| layer(ctx, next, Arc::clone(&written));
     let slow = slow.batch_wait(SECOND).retry(Constant::new(Duration::from_millis(10)));
     db.send_all((1..=3_i64).map(|n| Outgoing::new("q", &n))).await;
     let app = db.app().only([slow]).layer(layer);
@@ -243,16 +253,21 @@ fn is_failed(ctx: &Context) -> bool {
 
 /// It runs again, and would be done twice.
 async fn what_was_written_for_a_message_that_its_layer_gave_up_does_not_commit(db: &Db) {
-    run_slowly(db, |ctx, next| async move {
-        let wait = if is_failed(&ctx) { Duration::from_millis(50) } else { 60 * SECOND };
-        let given_up = HandlerError::new("Impatient", "it takes too long");
-        tokio::time::timeout(wait, next.run(ctx)).await.unwrap_or(Err(given_up))
+    run_slowly(db, |ctx, next, written| async move {
+        if !is_failed(&ctx) {
+            return next.run(ctx).await;
+        }
+        tokio::select! {
+            biased;
+            () = written.notified() => Err(HandlerError::new("Impatient", "it takes too long")),
+            result = next.run(ctx) => result,
+        }
     })
     .await;
 }
 
 async fn what_was_written_for_a_message_that_its_layer_fails_afterwards_does_not_commit(db: &Db) {
-    run_slowly(db, |ctx, next| async move {
+    run_slowly(db, |ctx, next, _| async move {
         let fails = is_failed(&ctx);
         let word = next.run(ctx).await?;
         if fails { Err(HandlerError::new("Late", "it is not good enough")) } else { Ok(word) }
@@ -261,7 +276,7 @@ async fn what_was_written_for_a_message_that_its_layer_fails_afterwards_does_not
 }
 
 async fn what_was_written_for_a_message_of_which_its_layer_says_otherwise_does_not_commit(db: &Db) {
-    run_slowly(db, |ctx, next| async move {
+    run_slowly(db, |ctx, next, _| async move {
         let result = next.run(ctx.clone()).await;
         if is_failed(&ctx) {
             assert!(ctx.nack());
@@ -275,7 +290,7 @@ async fn what_was_written_for_a_message_of_which_its_layer_says_otherwise_does_n
 async fn what_was_written_for_a_message_of_which_something_cannot_be_published_does_not_commit(
     db: &Db,
 ) {
-    run_slowly(db, |ctx, next| async move {
+    run_slowly(db, |ctx, next, _| async move {
         if is_failed(&ctx) {
             ctx.publisher().collect(Outgoing::new("receipts", &1).timer_id("")).unwrap();
         }

@@ -1,6 +1,7 @@
 //! What a handler wrote of which it acks nothing is undone, whatever its layers answer.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use outbox::retry::NoRetry;
 use outbox::{
@@ -8,6 +9,7 @@ use outbox::{
 };
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
+use tokio::sync::Notify;
 
 use super::handlers::{Then, subscriber};
 use super::*;
@@ -45,8 +47,17 @@ async fn what_was_written_before_an_error_that_a_layer_acks_does_not_commit(db: 
 }
 
 async fn what_was_written_before_a_layer_acked_it_without_waiting_does_not_commit(db: &Db) {
-    run(db, subscriber(db, Then::Sleep), |ctx, next| async move {
-        tokio::time::timeout(SECOND / 2, next.run(ctx)).await.unwrap_or(Ok(Outcome::Ack))
+    let (written, never) = (Arc::<Notify>::default(), Arc::default());
+    let waits = subscriber(db, Then::Wait(Arc::clone(&written), never));
+    // One at a time, so that each layer hears of its own.
+    run(db, waits.max_workers(1), move |ctx, next| {
+        let written = Arc::clone(&written);
+        async move {
+            tokio::select! {
+                result = next.run(ctx) => result,
+                () = written.notified() => Ok(Outcome::Ack),
+            }
+        }
     })
     .await;
     assert_eq!((done(db).await, receipts(db).await, db.letters().await), (0, 0, 0));
@@ -109,7 +120,7 @@ async fn what_was_written_for_a_batch_that_panicked_does_not_commit_with_what_a_
 
 /// The timeout of the subscriber is over while its layer still works; the other one is acked.
 async fn what_was_written_for_a_message_whose_layer_comes_to_no_end_does_not_commit(db: &Db) {
-    let subscriber = both(db, Then::Return).timeout(SECOND);
+    let subscriber = both(db, Then::Return).timeout(5 * SECOND);
     run(db, subscriber, |ctx, next| async move {
         let slow = ctx.decode().is_ok_and(|n: i64| n == 2);
         let result = next.run(ctx).await;

@@ -21,11 +21,11 @@ async fn a_message_whose_time_is_over_while_it_waits_is_not_started(db: &Db) {
     with_domain(db).await;
     let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
-    // Whichever comes first.
-    db.send_all([7, 8].map(|n| Outgoing::new("q", &n).expires_in(10 * SECOND))).await;
     let app = db.app().only([subscriber(db, then)]);
     let stats = app.stats();
     let running = app.start().await.unwrap();
+    // Whichever comes first.
+    db.send_all([7, 8].map(|n| Outgoing::new("q", &n).expires_in(10 * SECOND))).await;
     soon("the first has written", written.notified()).await;
     eventually("the other waits", async || stats.subscribers()[0].dispatched == 2).await;
     sleep(10 * SECOND).await;
@@ -77,15 +77,15 @@ async fn turns(db: &Db, batch: Subscriber) -> u64 {
     let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
     let begin = Arc::new(Notify::new());
+    let app = db.app().state(Arc::clone(&begin)).only([subscriber(db, then), batch]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
     db.send_all([
         Outgoing::new("q", &1),
         Outgoing::new("batch", &2),
         Outgoing::new("batch", &3).expires_in(6 * SECOND),
     ])
     .await;
-    let app = db.app().state(Arc::clone(&begin)).only([subscriber(db, then), batch]);
-    let stats = app.stats();
-    let running = app.start().await.unwrap();
     soon("the first has written", written.notified()).await;
     let dispatched = || stats.subscribers().iter().map(|one| one.dispatched).sum::<u64>();
     eventually("all run", async || dispatched() == 3).await;

@@ -81,18 +81,26 @@ async fn publishing_to_a_worker_that_is_full_claims_nothing(db: &Db) {
     let (subscriber, probe) = gated("it", &queue);
     publish_together(db, &queue, 2).await;
     let full = unpolled(subscriber.max_workers(1).fetch_batch(1));
-    let running = db.app().only([full]).start().await.unwrap();
+    let beside = format!("witness {}", db.url);
+    let (witness, sees) = free("witness", &beside);
+    let running = db.app().only([full, unpolled(witness)]).start().await.unwrap();
     eventually("it is full", async || fetched(&queue) == 2).await;
     let before = claims(&queue);
     for n in 0..20 {
         db.publish(&queue, n).await;
     }
-    // A wake takes well below a second; one message more passes, then all do.
+    // Wakes are told in their order.
+    db.publish(&beside, 0).await;
+    sees.start().await;
+    assert_eq!(claims(&queue), before);
+    // One message more passes, then all do.
     probe.let_end(1);
     eventually("a place is filled", async || claims(&queue) == before + 1).await;
     probe.let_end(1000);
     db.drained().await;
     running.stop().await.unwrap();
+    // One of each, and a few that found nothing.
+    assert!(claims(&queue) <= before + 20 + 5, "{} claims", claims(&queue));
 }
 
 async fn a_wake_of_one_queue_asks_for_no_other_queue(db: &Db) {

@@ -10,11 +10,15 @@ use super::{DeadLetters, Trouble};
 use crate::dlq::{Filter, few};
 use crate::ops::rfc3339;
 
+fn id(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "it is no id; a queue is named by `--queue`".to_owned())
+}
+
 /// The conditions of a filter, as arguments.
 #[derive(Debug, Args)]
 pub(super) struct Selection {
     /// Ids of letters.
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = id)]
     ids: Vec<i64>,
     /// Only letters of this queue.
     #[arg(long)]

@@ -232,9 +232,10 @@ impl Answer {
                 };
                 let next = if letters_read.is_some() {
                     "`outbox why --all-letters ID` looks at all dead letters; the log of the \
-                     handlers has the id too"
+                     handlers has the id of what failed, and with `RUST_LOG=outbox=debug` every id"
                 } else {
-                    "the log of the handlers has the id"
+                    "the log of the handlers has the id of what failed, and with \
+                     `RUST_LOG=outbox=debug` every id"
                 };
                 Told { what, means: means.into(), next: next.into() }
             }

@@ -78,7 +78,6 @@ macro_rules! gives_way {
         )
     };
 }
-use gives_way;
 
 /// The settings that the statements of the engine rely on, whatever the database's defaults are.
 ///

@@ -14,6 +14,8 @@ mod world;
 use std::sync::Arc;
 use std::thread::panicking;
 
+use tokio::runtime::Handle;
+
 pub(crate) use store::FaultyStore;
 pub use told::{Fault, Place, Told};
 pub(super) use world::{Cast, World};
@@ -53,6 +55,11 @@ impl Simulation {
         E: Into<BoxError>,
     {
         let seed = self.seed;
+        assert!(
+            Handle::try_current().is_err(),
+            "a simulation has a runtime of its own: call it in a plain `#[test] fn`, and not in a \
+             `#[tokio::test]`"
+        );
         let _told = Seed(seed);
         // For the waits and jitters of the engine. The generator belongs to this thread.
         fastrand::seed(seed);

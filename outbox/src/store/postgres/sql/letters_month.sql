@@ -4,7 +4,7 @@
 -- the month and of the next one, and all columns.
 -- Locks: the table, against everything; the caller has the lock. Index: none: what is
 -- of no month is read once for each month that is made.
-CREATE TABLE {month} (LIKE "outbox_dlq" INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE);
+CREATE TABLE {month} (LIKE "outbox_dlq" INCLUDING COMMENTS INCLUDING CONSTRAINTS INCLUDING DEFAULTS INCLUDING STORAGE);
 ALTER TABLE {month} OWNER TO {owner};
 WITH moved AS (
     DELETE FROM {default}
