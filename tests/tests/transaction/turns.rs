@@ -80,14 +80,13 @@ async fn turns(db: &Db, batch: Subscriber) -> u64 {
     let app = db.app().state(Arc::clone(&begin)).only([subscriber(db, then), batch]);
     let stats = app.stats();
     let running = app.start().await.unwrap();
-    db.send_all([
-        Outgoing::new("q", &1),
-        Outgoing::new("batch", &2),
-        Outgoing::new("batch", &3).expires_in(6 * SECOND),
-    ])
-    .await;
-    soon("the first has written", written.notified()).await;
     let dispatched = || stats.subscribers().iter().map(|one| one.dispatched).sum::<u64>();
+    let expires = Outgoing::new("batch", &3).expires_in(6 * SECOND);
+    db.send_all([Outgoing::new("batch", &2), expires]).await;
+    // Nothing is claimed while somebody has the turn.
+    eventually("the batch runs", async || dispatched() == 2).await;
+    db.publish("q", 1).await;
+    soon("the first has written", written.notified()).await;
     eventually("all run", async || dispatched() == 3).await;
     begin.notify_one();
     sleep(6 * SECOND).await;
