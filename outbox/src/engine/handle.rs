@@ -236,7 +236,9 @@ async fn in_span<S: Store>(
 /// whatever became of the other messages of its batch. For the messages whose layers have not
 /// answered, the handler's own work no longer counts.
 fn give_up(contexts: &[Context]) {
-    contexts.iter().for_each(|context| context.cancelled().cancel());
+    for context in contexts {
+        context.cancelled().cancel();
+    }
     for context in contexts.iter().filter(|one| one.work().answer().is_none()) {
         context.work().give_up();
     }

@@ -56,7 +56,8 @@ pub(crate) async fn deliver<S: Store>(
         let late = hand_over(early, reader, rows, &mut settled).await;
         let _others = reader.inbox.all_but(rows, runs.len());
         let admitted = (!late).then_some(now);
-        settled.extend(pin!(together(shared, reader, runs, loan, admitted, early)).await);
+        let ended = pin!(together(shared, reader, runs, loan, admitted, early)).await;
+        settled.extend(ended);
     }
     // Last: a suspect may take as long as it likes, and meanwhile nobody else could have the
     // others.
@@ -104,7 +105,8 @@ async fn together<S: Store>(
     if let Some(loan) = loan {
         loan.share(runs.iter().map(|run| run.context.delivery()));
     }
-    settled.extend(pin!(handle(shared, reader, runs, place, now, early)).await);
+    let ended = pin!(handle(shared, reader, runs, place, now, early)).await;
+    settled.extend(ended);
     settled
 }
 

@@ -1,6 +1,8 @@
 //! Tests of what waits, what is written in one batch, and when everything is written.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake};
 
 use futures_util::poll;
 use tokio::time::{Instant, timeout};
@@ -157,6 +159,34 @@ async fn settlers_wait_as_long_as_somebody_can_send_and_then_all_end() {
         let ended = timeout(Duration::from_secs(3600), async { tokio::join!(one, two) }).await;
         assert!(matches!(ended, Ok((None, None))), "of letters: {of_letters}");
     }
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Otherwise it would spin for as long as the write takes.
+#[tokio::test]
+async fn who_waits_for_a_write_sleeps_though_nobody_can_send_any_more() {
+    let results = Arc::new(Results::of_letters());
+    let sender = Sender::to(&results);
+    send(&sender, 1).await;
+    assert_eq!(results.next().await.unwrap().len(), 1);
+    send(&sender, 1).await;
+    drop(sender);
+    let woken = Arc::<Woken>::default();
+    let waker = Arc::clone(&woken).into();
+    let mut other = pin!(results.next());
+    assert!(other.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(!woken.0.load(Ordering::SeqCst));
+    results.written();
+    assert!(woken.0.load(Ordering::SeqCst));
+    assert_eq!(other.await.unwrap().len(), 1);
 }
 
 /// Otherwise one of these would find the timer still there.

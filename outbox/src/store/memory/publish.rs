@@ -105,6 +105,7 @@ impl MemoryTransaction {
     }
 
     /// No trigger leaves rows out here.
+    #[allow(clippy::unused_self, reason = "it is called as those of the databases are")]
     pub(crate) fn holds_timers(&self, timers: &[&Prepared]) -> Vec<bool> {
         vec![true; timers.len()]
     }

@@ -10,9 +10,9 @@ use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::{Executor as _, Postgres};
 use tokio::time::timeout;
 
+use super::CONNECT_LIMIT;
 use super::runs::Runs;
 use super::transaction::{Closing, is_open};
-use super::{CONNECT_LIMIT, GIVES_WAY};
 use crate::error::{StoreError, has_code, takes_no_writes};
 use crate::extract::{Begun, Ended, Lender, Open, lends};
 use crate::publish::sealed::On;
@@ -30,6 +30,11 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 /// newer. It uses `SET`, because after a query the handler's `SET TRANSACTION` would come too late.
 const BEGIN_CHECKED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
     SET LOCAL client_connection_check_interval = '2s'";
+/// The lock timeout of the engine's own sessions, for the end of a transaction.
+const GIVES_WAY: &str = "SELECT set_config('lock_timeout', extract(epoch FROM half) * 1000 || 'ms', true)
+    FROM (SELECT greatest('1ms', least('5s', current_setting('deadlock_timeout')::interval / 2)) AS half)
+        AS patience
+    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND half";
 /// How often a begin is tried: while some connections are looked at, others lead to the same
 /// standby.
 const TRIES: usize = 3;

@@ -12,8 +12,8 @@ use super::time::PgTime;
 use super::{PgDesk, once};
 use crate::dlq::{BATCH_BYTES, Filter, Letter, LetterPosition, Moved, Replay};
 use crate::error::{StoreError, has_code};
-use crate::store::Result;
 use crate::store::answers::{letter, place};
+use crate::store::{Result, sql};
 
 /// How often a replay is tried. Somebody who sets the same timers in another order waits for it while
 /// it waits for them. The server may end the replay, and nothing of it is done.
@@ -110,7 +110,7 @@ impl PgDesk {
         let ids: Vec<i64> = marks.iter().map(|(place, _)| place.id).collect();
         let times: Vec<_> = marks.iter().map(|(place, _)| PgTime(place.failed_at)).collect();
         let fingerprints: Vec<String> = marks.iter().map(|(_, given)| given.clone()).collect();
-        let text = self.names.sql(include_str!("sql/letters_fingerprint.sql"));
+        let text = sql!(self.names, "letters_fingerprint");
         let write = once(&text).bind(ids).bind(times).bind(fingerprints);
         let mut tx = self.begin(FINGERPRINTS).await?;
         write.execute(&mut *tx).await.map_err(unmarked)?;

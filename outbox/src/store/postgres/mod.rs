@@ -66,19 +66,6 @@ const QUIET: Duration = Duration::from_secs(5);
 /// How long it may take to connect.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-macro_rules! gives_way {
-    ($for_the_transaction:literal) => {
-        concat!(
-            "SELECT set_config('lock_timeout', extract(epoch FROM half) * 1000 || 'ms', ",
-            $for_the_transaction,
-            ") FROM (SELECT greatest('1ms', least('5s',
-                current_setting('deadlock_timeout')::interval / 2,
-                nullif(current_setting('statement_timeout')::interval, '0') / 2)) AS half) AS own
-            WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND half"
-        )
-    };
-}
-
 /// The settings that the statements of the engine rely on, whatever the database's defaults are.
 ///
 /// - READ COMMITTED, for SKIP LOCKED and for the re-check of locked rows.
@@ -100,17 +87,15 @@ macro_rules! gives_way {
 ///   machine is gone. It ends the session after half a minute, unless another limit was set. A
 ///   claim whose rows are on their way has locked them, and commits only when they have all been
 ///   taken.
-const SESSION: &str = concat!(
-    "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
+const SESSION: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off;
-    SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;",
-    gives_way!("false"),
-    "; SELECT set_config('tcp_user_timeout', '30s', false)
-    WHERE current_setting('tcp_user_timeout') = '0'"
-);
-
-/// The lock timeout of [`SESSION`], for the rest of a transaction.
-const GIVES_WAY: &str = gives_way!("true");
+    SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+    SELECT set_config('lock_timeout', extract(epoch FROM half) * 1000 || 'ms', false)
+    FROM (SELECT greatest('1ms', least('5s', current_setting('deadlock_timeout')::interval / 2,
+        nullif(current_setting('statement_timeout')::interval, '0') / 2)) AS half) AS patience
+    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND half;
+    SELECT set_config('tcp_user_timeout', '30s', false)
+    WHERE current_setting('tcp_user_timeout') = '0'";
 
 /// In addition, where settles do not wait for the disk.
 const ASYNC: &str = "SET synchronous_commit = off";

@@ -13,8 +13,8 @@ use super::time::PgTime;
 use super::{PgDesk, once};
 use crate::dlq::{CUT, DROP, Dropped, Partition, Partitioned};
 use crate::error::StoreError;
-use crate::store::Result;
 use crate::store::template::quoted;
+use crate::store::{Result, sql};
 
 const ACTION: &str = CUT;
 /// Letters are counted and moved by whole tables, which sequential scans do best.
@@ -136,7 +136,7 @@ impl PgDesk {
     async fn months(&self, connection: &mut PgConnection) -> Result<Vec<Month>> {
         let failed = StoreError::of("look for the months of dead letters");
         connection.execute(BOUNDS).await.map_err(&failed)?;
-        let look = once(&self.names.sql(include_str!("sql/letters_partitions.sql")));
+        let look = once(&sql!(self.names, "letters_partitions"));
         let rows = look.bind(self.letters_table()).fetch_all(connection).await.map_err(&failed)?;
         let time = |time: Option<PgTime>| time.map(|PgTime(time)| time);
         let month = |row: &sqlx::postgres::PgRow| {

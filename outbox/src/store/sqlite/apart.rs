@@ -15,8 +15,8 @@ use crate::error::StoreError;
 use crate::extract::{Begun, Elsewhere, Ended};
 use crate::message::{Row, Stored};
 use crate::publish::{Due, Prepared, Publisher};
-use crate::store::Handled;
 use crate::store::names::TableNames;
+use crate::store::{Handled, sql};
 
 /// Where the rows of such transactions lie.
 pub(super) struct Apart {
@@ -110,7 +110,7 @@ async fn take(
     after: i64,
     elsewhere: &mut Elsewhere,
 ) -> Result<Vec<Prepared>, StoreError> {
-    let rows = query(&names.sql(include_str!("sql/take.sql"))).bind(after).fetch_all(tx).await;
+    let rows = query(&sql!(names, "take")).bind(after).fetch_all(tx).await;
     let mut rows: Vec<Row> = rows
         .and_then(|rows| rows.iter().map(read).collect())
         .map_err(StoreError::of("take what was published"))?;

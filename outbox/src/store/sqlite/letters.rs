@@ -8,8 +8,8 @@ use super::{SqliteDesk, listen, publish, query};
 use crate::dlq::{BATCH_BYTES, Filter, Letter, LetterPosition, Moved, Replay};
 use crate::error::StoreError;
 use crate::publish::unwritten;
-use crate::store::Result;
 use crate::store::answers::{letter, place};
+use crate::store::{Result, sql};
 
 impl SqliteDesk {
     pub(crate) async fn letters(
@@ -65,8 +65,8 @@ impl SqliteDesk {
         let failed = StoreError::of(ACTION);
         let find = self.behind(include_str!("sql/letters_find.sql"), filter, after).bind(limit);
         let found = find.fetch_all(&mut *connection).await.map_err(&failed)?;
-        let insert = self.names.sql(include_str!("sql/letters_insert.sql"));
-        let link = self.names.sql(include_str!("sql/letters_link.sql"));
+        let insert = sql!(self.names, "letters_insert");
+        let link = sql!(self.names, "letters_link");
         let (mut moved, mut bytes) = (Vec::with_capacity(found.len()), 0);
         listen::published();
         for letter in found {
@@ -100,7 +100,7 @@ impl SqliteDesk {
 
     pub(crate) async fn fingerprint(&self, marks: &[(LetterPosition, String)]) -> Result<()> {
         let failed = StoreError::of("write fingerprints");
-        let text = self.names.sql(include_str!("sql/letters_fingerprint.sql"));
+        let text = sql!(self.names, "letters_fingerprint");
         let mut tx = self.writing("write fingerprints").await?;
         for (place, fingerprint) in marks {
             let write = query(&text).bind(place.id).bind(fingerprint.clone());
