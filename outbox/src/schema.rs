@@ -227,7 +227,12 @@ impl SchemaMismatch {
     }
 
     pub(crate) fn add(&mut self, fatal: bool, what: impl Into<String>, mend: impl Into<String>) {
-        self.differences.push(Difference { what: what.into(), mend: mend.into(), fatal });
+        let mut mend = mend.into();
+        // Comments are for people. The statements of several differences are run one after the other.
+        if !mend.starts_with("--") && !mend.trim_end().ends_with(';') {
+            mend.push(';');
+        }
+        self.differences.push(Difference { what: what.into(), mend, fatal });
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reads the environment once, and notes every mistake.
 
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use super::{App, Database};
@@ -51,7 +52,7 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
             "`OUTBOX_ASYNC_SETTLES` is {text:?}, which is neither `true` nor `false`"
         )),
     }
-    app.assumed = get("DATABASE_URL").is_none();
+    app.assumed = get("DATABASE_URL").is_none().then(|| Arc::new(Once::new()));
     app.mistakes = mistakes;
     app
 }
@@ -139,10 +140,6 @@ fn sqlite(_: &str) -> Result<Database, String> {
 
 #[cfg(feature = "sqlite")]
 fn unset(mistakes: &mut Vec<String>) -> Database {
-    tracing::warn!(
-        target: crate::telemetry::TARGET,
-        "`DATABASE_URL` is not set; using the SQLite file `outbox.db` in the current folder"
-    );
     database("sqlite:outbox.db", mistakes)
 }
 

@@ -76,6 +76,7 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
         }
         #[cfg(feature = "sqlite")]
         Database::Sqlite(pool) => {
+            app.warn_if_assumed();
             if matches!(app.database, Database::SqliteUrl(_)) {
                 // Before the file is made: a refused start leaves nothing behind.
                 reasons.extend(schema_on_sqlite(&names));
@@ -249,6 +250,12 @@ async fn prepare<S: Store>(
     lines(others).for_each(|line| warn!(target: TARGET, "{line}"));
     if !reasons.is_empty() {
         return Err(Error::Launch(reasons));
+    }
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    if let Ok(operator) = app.operator() {
+        let (place, names) = (operator.place(), &app.names);
+        let table = names.qualified(names.table());
+        info!(target: TARGET, table, dead_letters = names.dlq(), "the messages are in {place}");
     }
     announce(subscribers, store.keeps_dead_letters());
     for hook in &app.startup {

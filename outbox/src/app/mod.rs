@@ -14,7 +14,7 @@ mod url;
 use std::error::Error as StdError;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 #[cfg(feature = "testing")]
@@ -60,8 +60,8 @@ pub(crate) type Hook =
 #[derive(Clone)]
 pub struct App {
     database: Database,
-    /// `DATABASE_URL` is not set.
-    pub(crate) assumed: bool,
+    /// Set if nobody named the database: one warning says which one it is.
+    pub(crate) assumed: Option<Arc<Once>>,
     pub(crate) names: TableNames,
     pub(crate) states: Arc<States>,
     /// `None`: the subscribers that the macro registered.
@@ -136,7 +136,7 @@ impl App {
     fn new(database: Database) -> Self {
         Self {
             database,
-            assumed: false,
+            assumed: None,
             names: TableNames::default(),
             states: Arc::new(States::default()),
             only: None,

@@ -45,6 +45,18 @@ impl App {
         mistakes
     }
 
+    /// Tells once that nobody named the database, when it is used.
+    pub(crate) fn warn_if_assumed(&self) {
+        if let Some(once) = &self.assumed {
+            once.call_once(|| {
+                tracing::warn!(
+                    target: crate::telemetry::TARGET,
+                    "`DATABASE_URL` is not set; using the SQLite file `outbox.db` in the current folder"
+                );
+            });
+        }
+    }
+
     /// Where its tables are, with a pool that connects when it is first used. A pool can be made
     /// only inside a tokio runtime.
     pub(crate) fn tables(&self, make_file: bool) -> (Database, TableNames) {

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::output::printable;
-use super::{Context, Done, Trouble};
+use super::{Context, Done, Trouble, queues};
 use crate::ops::CancelledTimer;
 
 /// Delete the row of a timer, unless a claim holds it.
@@ -20,7 +20,8 @@ pub(super) struct CancelTimer {
 
 impl CancelTimer {
     pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
-        let cancelled = context.operator()?.cancel_timer(&self.queue, &self.name).await?;
+        let operator = context.operator()?;
+        let cancelled = operator.cancel_timer(&self.queue, &self.name).await?;
         let (queue, name) = (printable(&self.queue), printable(&self.name));
         context.out.result(&cancelled, || match cancelled {
             CancelledTimer::Cancelled => format!("the timer {name} of {queue} is cancelled"),
@@ -32,6 +33,9 @@ impl CancelTimer {
                 format!("no row of {queue} has the timer name {name}: it was handled, or never set")
             }
         });
+        if cancelled == CancelledTimer::Absent {
+            queues::doubt(context, &operator, std::slice::from_ref(&self.queue)).await;
+        }
         Ok(if cancelled == CancelledTimer::Cancelled { Done::Good } else { Done::Bad })
     }
 }

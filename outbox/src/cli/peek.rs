@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::output::printable;
-use super::{Context, Done, Trouble};
+use super::{Context, Done, Trouble, queues};
 use crate::ops::{PeekOptions, Peeked, age};
 
 /// How many characters of a text are shown unless all are asked for.
@@ -39,7 +39,8 @@ impl Peek {
     pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
         let options = PeekOptions::default().rows(self.rows);
         let options = if self.full { options.full() } else { options };
-        let rows = context.operator()?.peek(&self.queue, &options).await?;
+        let operator = context.operator()?;
+        let rows = operator.peek(&self.queue, &options).await?;
         let value = Answer { queue: &self.queue, rows: &rows };
         context.out.result(&value, || {
             if rows.is_empty() {
@@ -47,6 +48,9 @@ impl Peek {
             }
             rows.iter().map(|row| self.text(context, row)).collect()
         });
+        if rows.is_empty() {
+            queues::doubt(context, &operator, std::slice::from_ref(&self.queue)).await;
+        }
         Ok(Done::Good)
     }
 

@@ -70,7 +70,7 @@ impl Publish {
             Published::Duplicate => "duplicate",
         };
         let value = json!({ "published": result, "id": published.id(), "queue": self.queue });
-        let queue = super::output::printable(&self.queue).into_owned();
+        let queue = super::output::printable(&self.queue);
         context.out.result(&value, || match published {
             Published::Inserted(id) => format!("published row {id} to the queue {queue}"),
             Published::Extended(id) => {
@@ -84,6 +84,12 @@ impl Publish {
                                      (`--extend` moves one that no claim holds)"
                 .into(),
         });
+        let subscribed = context.subscribed();
+        if !subscribed.is_empty() && !subscribed.iter().any(|(read, _)| *read == self.queue) {
+            context
+                .out
+                .note(&format!("note: no subscriber of this program reads the queue {queue}"));
+        }
         Ok(if published.rows() == 0 { Done::Bad } else { Done::Good })
     }
 

@@ -253,21 +253,31 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
             let rest =
                 rests.map(|(&at, claim)| looks[at].failures.again(&failed, claim.limit)).max();
             let until = now + rest.unwrap_or_default();
+            let names: Vec<_> =
+                readers.iter().map(|&at| looks[at].reader.subscriber.name()).collect();
+            error!(
+                target: TARGET, subscribers = few(&names), error = %failed,
+                "claiming failed; trying again"
+            );
             for (at, claim) in readers.into_iter().zip(&claims) {
                 let look = &mut looks[at];
                 look.reader.inbox.fill(claim.limit, std::iter::empty());
                 look.failed(claim, &failed, now.duration_since(sent));
                 look.schedule.not_before = until;
-                error!(
-                    target: TARGET, subscriber = look.reader.subscriber.name(), error = %failed,
-                    "claiming failed; trying again"
-                );
             }
             if let Some(at) = probes {
                 looks[at].company = Company::Probes;
             }
         }
     }
+}
+
+/// The first names, and how many more there are.
+fn few(names: &[&str]) -> String {
+    const TOLD: usize = 3;
+    let more = names.len().saturating_sub(TOLD);
+    let told = names[..names.len() - more].join(", ");
+    if more == 0 { told } else { format!("{told} and {more} more") }
 }
 
 #[cfg(all(test, feature = "testing"))]

@@ -60,8 +60,8 @@ impl Reader {
         let lower = if gathers { "`fetch_batch` or `batch_wait`," } else { "`fetch_batch`" };
         warn!(
             target: TARGET, subscriber = self.subscriber.name(), row_id,
-            "a claimed row waited until its lease had nearly run out and was not started; \
-             lower {lower} or raise `lease_ttl`"
+            "a claimed row waited until its lease had nearly run out and was not started; if the \
+             database was not away for so long, lower {lower} or raise `lease_ttl`"
         );
     }
 }

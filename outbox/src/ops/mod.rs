@@ -184,7 +184,6 @@ impl Operator {
     }
 
     /// Says which database it is: without `DATABASE_URL`, a file in the current folder.
-    #[cfg(feature = "cli")]
     pub(crate) fn place(&self) -> String {
         match &self.desk {
             #[cfg(feature = "postgres")]
@@ -230,6 +229,7 @@ impl App {
         if !mistakes.is_empty() {
             return Err(Error::Config(mistakes));
         }
+        self.warn_if_assumed();
         let (database, names) = self.tables(make_file);
         let operator = match database {
             #[cfg(feature = "postgres")]
@@ -239,6 +239,6 @@ impl App {
             // A mistake says why.
             _ => return Err(Error::Config(vec!["the app has no database".into()])),
         };
-        Ok(Operator { assumed: self.assumed, ..operator })
+        Ok(Operator { assumed: self.assumed.is_some(), ..operator })
     }
 }

@@ -7,8 +7,9 @@ use crate::store::names::TableNames;
 /// and in use, stay as they are; with the outbox itself comes the small table of pauses.
 pub(crate) fn making(database: Database, names: &TableNames, table: &str) -> String {
     let mut making = String::from(
-        "-- as `outbox::schema::migrate_tables(&pool, &names)` does, and for the tables of the \
-         environment `outbox::migrate(&pool)` and the command `migrate`:\n",
+        "-- `outbox migrate` makes the tables of the environment, and so does \
+         `outbox::migrate(&pool)`; those of other names are made by \
+         `outbox::schema::migrate_tables(&pool, &names)`, or by:\n",
     );
     making += &statements_on(database, names, table);
     if table == names.qualified(names.table()) {

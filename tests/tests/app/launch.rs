@@ -29,6 +29,7 @@ outbox_tests::cases!(sqlite in sqlite_only: a_file_that_cannot_be_written_is_ref
 
 on_postgres!(
     a_pool_too_small_for_the_handlers_with_transactions_is_told_of,
+    a_table_that_lies_elsewhere_is_refused_with_where_it_is,
     a_second_parameter_that_takes_the_transaction_is_refused,
 );
 
@@ -168,12 +169,22 @@ async fn a_table_that_is_missing_is_refused_with_what_makes_it(db: &Db) {
     assert!(!text.contains("\"outbox_dlq\""), "the others are there: {text}");
 }
 
+async fn a_table_that_lies_elsewhere_is_refused_with_where_it_is(db: &Db) {
+    let app = db.app().only([nothing("it", "q")]);
+    db.exec("CREATE SCHEMA \"My shop\"").await;
+    db.exec("ALTER TABLE outbox SET SCHEMA \"My shop\"").await;
+    let text = refusal(&app).await;
+    let told = "does not exist; there is one in the schema \"My shop\", which is not in the search \
+                path (`OUTBOX_SCHEMA`";
+    assert!(text.contains(told), "{text}");
+}
+
 async fn tables_that_are_missing_are_refused_with_one_text_that_makes_them(db: &Db) {
     for table in ["outbox", "outbox_dlq", "outbox_paused"] {
         db.exec(format!("DROP TABLE {table}")).await;
     }
     let text = refusal(&db.app().dlq("outbox_dlq").only([nothing("it", "q")])).await;
-    assert!(text.contains("the command `migrate`"), "{text}");
+    assert!(text.contains("`outbox migrate` makes"), "{text}");
     for table in ["outbox", "outbox_dlq", "outbox_paused"] {
         let making = format!("CREATE TABLE IF NOT EXISTS \"{table}\" (");
         assert_eq!(text.matches(&making).count(), 1, "{text}");

@@ -14,6 +14,7 @@ use crate::program::{agreed, command, ended, json, run, shop};
 
 on_both!(
     letters_are_listed_page_by_page,
+    no_letters_where_nobody_keeps_any_is_told,
     a_letter_is_shown_with_its_payload,
     every_digit_and_the_order_of_names_are_shown_as_they_are_stored,
     what_a_payload_holds_cannot_command_the_terminal,
@@ -50,6 +51,17 @@ async fn a_change_waits_for_no_lock_for_ever_and_says_who_holds_it(db: &Db) {
             assert!(ran.err.contains(&format!("the table {table} is locked")), "{ran:?}");
         }
         assert!(ran.err.contains(&pid.to_string()), "{ran:?}");
+    }
+}
+
+async fn no_letters_where_nobody_keeps_any_is_told(db: &Db) {
+    for listed in ["list", "groups"] {
+        let mut without = command(db, &["dlq", listed]);
+        without.env_remove("OUTBOX_DLQ_TABLE");
+        let ran = ended(without).await;
+        assert!(ran.code == 0 && ran.err.contains("`OUTBOX_DLQ_TABLE` is not set"), "{ran:?}");
+        let ran = run(db, &["dlq", listed]).await;
+        assert!(ran.code == 0 && ran.err.is_empty(), "{ran:?}");
     }
 }
 

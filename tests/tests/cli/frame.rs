@@ -38,6 +38,16 @@ async fn help_says_in_a_line_what_each_command_does(db: &Db) {
     run(db, &[]).await.ended(2);
 }
 
+async fn help_needs_no_database(db: &Db) {
+    for (args, warned) in [(&["--help"][..], false), (&["--version"], false), (&["check"], true)] {
+        let mut program = command(db, args);
+        program.env_remove("DATABASE_URL").current_dir(std::env::temp_dir());
+        let ran = ended(program).await;
+        let times = ran.err.matches("`DATABASE_URL` is not set").count();
+        assert_eq!(times, usize::from(warned), "{ran:?}");
+    }
+}
+
 fn told(ran: &Ran) -> String {
     let error: Value = serde_json::from_str(&ran.err).unwrap_or_else(|_| panic!("{ran:?}"));
     assert!(ran.out.is_empty(), "{ran:?}");
@@ -225,6 +235,7 @@ async fn without_handlers_there_is_nothing_to_run(db: &Db) {
 
 outbox_tests::on_both!(
     help_says_in_a_line_what_each_command_does,
+    help_needs_no_database,
     every_error_is_json_when_that_was_asked_for,
     a_database_that_is_away_is_told_with_the_reason_and_soon,
     tables_that_are_not_there_are_told_with_what_makes_them,

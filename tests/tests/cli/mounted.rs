@@ -5,9 +5,12 @@ use outbox_tests::on_both;
 use serde_json::Value;
 use tokio::process::Command;
 
+use crate::program::{self, ended, run};
+
 on_both!(
     a_program_lists_the_queues_that_it_reads,
     a_program_says_whether_it_would_read_the_queue_of_a_row,
+    a_program_notes_that_it_does_not_read_a_queue_to_which_it_publishes,
 );
 
 async fn shop(db: &Db, args: &[&str]) -> Value {
@@ -44,4 +47,18 @@ async fn a_program_says_whether_it_would_read_the_queue_of_a_row(db: &Db) {
         let nobody = answers.find(|one| one["answer"] == "nobody_reads").unwrap();
         assert_eq!(nobody["program_would"], would, "{why}");
     }
+}
+
+/// It may be another program's queue, so the message is published all the same.
+async fn a_program_notes_that_it_does_not_read_a_queue_to_which_it_publishes(db: &Db) {
+    for (queue, known) in [("ordres", false), ("orders", true)] {
+        let ran = ended(program::shop(db, &["publish", queue, "1"])).await;
+        let noted =
+            ran.err.contains(&format!("no subscriber of this program reads the queue {queue}"));
+        assert!(ran.code == 0 && noted != known, "{ran:?}");
+        // The bare program reads none.
+        let ran = run(db, &["publish", queue, "1"]).await;
+        assert!(ran.code == 0 && ran.err.is_empty(), "{ran:?}");
+    }
+    assert_eq!(db.rows().await, 4);
 }

@@ -49,6 +49,17 @@ async fn a_name_of_which_nothing_is_known_is_doubted(db: &Db) {
     assert!(unknown.code == 0 && unknown.err.contains("order\\u{7}"), "{unknown:?}");
     let resumed = run(db, &["resume", "ordre"]).await;
     assert!(resumed.code == 0 && resumed.err.contains("is the name right?"), "{resumed:?}");
+    for looks in [
+        &["peek", "ordre"][..],
+        &["cancel-timer", "ordre", "7"],
+        &["dlq", "list", "--queue", "ordre"],
+        &["dlq", "groups", "--queue", "ordre"],
+    ] {
+        let ran = run(db, looks).await;
+        assert!(ran.err.contains("is the name right?"), "{ran:?}");
+    }
+    let known = run(db, &["dlq", "list", "--queue", "orders"]).await;
+    assert!(known.code == 0 && known.err.is_empty(), "{known:?}");
     let silent = run(db, &["pause", "ordre", "--json"]).await;
     assert!(silent.err.is_empty() && silent.json()["paused"][0]["queue"] == "ordre", "{silent:?}");
 }

@@ -44,6 +44,21 @@ async fn a_consumer_that_lacks_a_right_does_not_start_until_it_has_it(db: &Db) {
     granted.end(&[&pool]).await;
 }
 
+/// To the role it looks as if there were no tables.
+async fn a_role_that_may_not_use_the_schema_is_told_of_the_right(db: &Db) {
+    let granted = Granted::new(db, &db.names, false).await;
+    let pool = granted.consumer();
+    let role = format!("\"{}\"", granted.roles.consumer);
+    db.exec(format!("REVOKE USAGE ON SCHEMA public FROM PUBLIC, {role}")).await;
+    let refused = app(db, &pool).start().await.unwrap_err().to_string();
+    let right = format!("GRANT USAGE ON SCHEMA public TO {role}");
+    let told = format!("one in the schema public, which {role} may not use (`{right}`)");
+    assert!(refused.contains(&told), "{refused}");
+    db.exec(right).await;
+    app(db, &pool).start().await.unwrap().stop().await.unwrap();
+    granted.end(&[&pool]).await;
+}
+
 /// As in tables that Python made.
 async fn a_consumer_that_may_take_no_id_of_a_letter_does_not_start(db: &Db) {
     ids_of_a_sequence(db, "OWNED BY outbox_dlq.id").await;
@@ -66,7 +81,7 @@ async fn ids_of_a_sequence(db: &Db, owned: &str) {
     let role = format!("\"{}\"", granted.roles.consumer);
     db.exec(format!("REVOKE USAGE ON SEQUENCE letter_ids FROM {role}")).await;
     let refused = app(db, &pool).start().await.unwrap_err().to_string();
-    let mend = format!("GRANT USAGE ON SEQUENCE public.letter_ids TO {role}");
+    let mend = format!("GRANT USAGE ON SEQUENCE public.letter_ids TO {role};");
     assert!(refused.ends_with(&mend), "{refused}");
     granted.end(&[&pool]).await;
 }
@@ -178,6 +193,7 @@ async fn an_operator_finds_the_tables_as_they_have_to_be_and_starts_no_handlers(
 
 outbox_tests::on_postgres!(
     a_consumer_that_lacks_a_right_does_not_start_until_it_has_it,
+    a_role_that_may_not_use_the_schema_is_told_of_the_right,
     a_consumer_that_may_take_no_id_of_a_letter_does_not_start,
     nor_one_that_may_take_none_of_a_sequence_that_the_column_does_not_own,
     policies_that_decide_for_a_role_are_told,

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use super::selection::Selection;
+use super::selection::{Selection, none};
 use super::shown::{age, count, letters as many, line};
 use super::{Context, Done, Trouble};
 use crate::dlq::Problem;
@@ -23,7 +23,8 @@ pub(super) struct Groups {
 
 impl Groups {
     pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
-        let letters = &context.letters()?;
+        let operator = context.operator()?;
+        let letters = &operator.dead_letters();
         let filter = self.selection.filter(letters).await?;
         let groups = letters.groups(&filter, self.limit);
         let groups = context.out.waiting("grouping", groups).await?;
@@ -52,6 +53,9 @@ impl Groups {
             }
             text
         });
+        if groups.problems.is_empty() {
+            none(context, &operator, &filter).await;
+        }
         Ok(Done::Good)
     }
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use super::selection::Selection;
+use super::selection::{Selection, none};
 use super::shown::{age, line};
 use super::{Context, Done, Trouble};
 use crate::dlq::Cursor;
@@ -27,7 +27,8 @@ pub(super) struct List {
 
 impl List {
     pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
-        let letters = &context.letters()?;
+        let operator = context.operator()?;
+        let letters = &operator.dead_letters();
         let mut filter = self.selection.filter(letters).await?;
         // `all` is no status.
         if let Ok(status) = self.status.parse() {
@@ -56,6 +57,9 @@ impl List {
             };
             context.out.table(head, page.letters.iter().map(row), Some(1))
         });
+        if page.letters.is_empty() {
+            none(context, &operator, &filter).await;
+        }
         if let Some(next) = next {
             context.out.note(&format!("there are more: --after {next}"));
         }

@@ -6,9 +6,10 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 
 use super::super::output::printable;
-use super::{DeadLetters, Trouble};
+use super::super::queues;
+use super::{Context, DeadLetters, Trouble};
 use crate::dlq::{Filter, few};
-use crate::ops::rfc3339;
+use crate::ops::{Operator, rfc3339};
 
 fn id(text: &str) -> Result<i64, String> {
     text.parse().map_err(|_| "it is no id; a queue is named by `--queue`".to_owned())
@@ -153,6 +154,20 @@ pub(super) fn none_open(which: &str, filter: &Filter, open: u64, ahead: u64) -> 
         return String::new();
     }
     format!(": no letter{which} is open")
+}
+
+/// Notes what may be wrong where no letters are found: nobody keeps any, or the name of the queue is
+/// mistyped.
+pub(super) async fn none(context: &Context, operator: &Operator, filter: &Filter) {
+    if operator.names().dlq().is_none() {
+        context.out.note(
+            "note: `OUTBOX_DLQ_TABLE` is not set here; an app that has no dead-letter table either \
+             deletes what fails for good",
+        );
+    }
+    if let Some(queue) = &filter.queue {
+        queues::doubt(context, operator, std::slice::from_ref(queue)).await;
+    }
 }
 
 #[cfg(test)]

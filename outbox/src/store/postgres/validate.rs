@@ -196,7 +196,10 @@ impl<'a> Look<'a> {
         let rows: Vec<(String, String, bool, bool)> = self.rows(there).await?;
         if rows.is_empty() {
             let mend = making(Database::Postgres, self.names, &self.table);
-            self.found.add(true, format!("the table {} does not exist", self.table), mend);
+            let elsewhere: Vec<(String,)> = self.rows(include_str!("sql/elsewhere.sql")).await?;
+            let elsewhere = elsewhere.into_iter().map(|(one,)| one).collect::<String>();
+            let what = format!("the table {} does not exist{elsewhere}", self.table);
+            self.found.add(true, what, mend);
             return Ok(false);
         }
         let actual = rows.into_iter().map(|(name, kind, not_null, has_default)| {
