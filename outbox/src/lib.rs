@@ -79,7 +79,6 @@ mod hex;
 mod message;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod ops;
-mod planted;
 pub mod prelude;
 mod publish;
 mod redacted;

@@ -21,9 +21,8 @@ use super::threads::ThreadSlot;
 use super::{Few, Reader, Shared, at_most_once, transaction};
 use crate::extract::{Context, Delivery, Lent};
 use crate::message::Row;
-use crate::planted::planted;
 use crate::store::Store;
-use crate::subscriber::{AckPolicy, HandlerError, HandlerResult, Outcome, Verdict};
+use crate::subscriber::{AckPolicy, HandlerError, HandlerResult, Verdict};
 use crate::telemetry::{RunSpan, TARGET};
 use crate::tracking;
 
@@ -38,7 +37,7 @@ pub(super) async fn handle<S: Store>(
     early: Option<&Sender>,
 ) -> Few<Box<Settling>> {
     let _lent = runs.first().map(|run| place.lend(&run.context));
-    if reader.subscriber.options.ack == AckPolicy::AckFirst || planted("ack-first") {
+    if reader.subscriber.options.ack == AckPolicy::AckFirst {
         return Box::pin(at_most_once::run(shared, reader, runs, early)).await;
     }
     runs.iter_mut().for_each(|run| run.dispatched(reader, now));
@@ -217,9 +216,6 @@ async fn in_span<S: Store>(
             return results.into_iter().map(Some).collect();
         }
         Some(Ok(results)) => HandlerError::miscounted(results.len(), contexts.len()),
-        Some(Err(error)) if planted("panic-is-ok") && error.kind() == HandlerError::PANIC => {
-            return contexts.iter().map(|_| Some(Ok(Outcome::Ack))).collect();
-        }
         Some(Err(error)) => error,
         None => {
             give_up(contexts);

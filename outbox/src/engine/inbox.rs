@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::lease::margin;
 use super::leave_to_others;
-use crate::planted::planted;
 use crate::store::{CLAIM_BYTES, Claimed};
 use crate::subscriber::{Batching, Few};
 use crate::unpoisoned::Locked as _;
@@ -309,9 +308,6 @@ impl Inbox {
 
     /// Takes out the rows that no worker has come to in time, and says when to ask next.
     pub(super) fn late(&self, now: Instant) -> (Vec<Job>, Option<Instant>) {
-        if planted("no-deadline-check") {
-            return (Vec::new(), None);
-        }
         let until = |job: &Job| job.deadline.checked_sub(self.margin).unwrap_or(now);
         let mut state = self.state();
         let late = state.waiting.iter().take_while(|job| until(job) <= now).count();

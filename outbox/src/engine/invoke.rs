@@ -20,7 +20,6 @@ use super::threads::{self, ThreadSlot};
 use super::{Few, Reader, Shared};
 use crate::extract::{Context, Delivery, Loan};
 use crate::message::Row;
-use crate::planted::planted;
 use crate::store::{Claimed, Store};
 
 /// Runs the handler on claimed rows, one or a batch, but not on rows that must not run at this
@@ -184,7 +183,7 @@ fn admit<'a, S: Store>(
     if settling.guilty {
         return Err(settling.ruled(case.delivered_too_often()));
     }
-    if now + lease::margin(options.lease_ttl) > deadline && !planted("no-deadline-check") {
+    if now + lease::margin(options.lease_ttl) > deadline {
         reader.waited_too_long(row.id);
         return Err(settling.unstarted());
     }

@@ -53,8 +53,6 @@ impl TableNames {
     /// `"outbox_paused"` become the qualified tables; `"outbox_…"` and `"outbox_dlq_…"` become the
     /// names of their indexes and constraints.
     pub(crate) fn sql(&self, template: &str) -> Arc<str> {
-        #[cfg(outbox_planted)]
-        let template = &*crate::planted::edited(template);
         self.sql_with(template, &[])
     }
 

@@ -10,10 +10,9 @@ use std::time::Duration;
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::{CONNECT_LIMIT, PgStore};
-use crate::planted::planted;
 use crate::unpoisoned::Locked as _;
 
 /// For how long a connection is kept. Then the pool looks at it, and closes it if it is too old.
@@ -44,15 +43,6 @@ impl One {
     /// Lets the pool have it back, for a limited time: the pool asks it for a sign of life and
     /// would wait for that without end, and its place would be lost.
     pub(super) fn leave(mut self) {
-        if planted("leaked-connection") {
-            let connection = self.connection.detach();
-            // For this long only, or the campaign itself would get no connection.
-            tokio::spawn(async move {
-                sleep(CONNECT_LIMIT).await;
-                drop(connection);
-            });
-            return;
-        }
         tokio::spawn(timeout(CONNECT_LIMIT, self.connection.return_to_pool()));
     }
 }

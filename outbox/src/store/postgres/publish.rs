@@ -17,7 +17,6 @@ use super::{Statement, query};
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::delay_micros;
-use crate::planted::planted;
 use crate::publish::sealed::{self, On};
 use crate::publish::{Due, Prepared, Published, in_lock_order, left_out, unwritten};
 use crate::store::names::TableNames;
@@ -118,9 +117,6 @@ pub(crate) async fn insert(
     }
     if let Some(timer_id) = message.timer_id {
         statement = statement.bind(timer_id);
-    }
-    if planted("publish-outside") {
-        sqlx::query("COMMIT").execute(&mut *connection).await.map_err(StoreError::of("publish"))?;
     }
     let row = statement.fetch_optional(&mut *connection).await;
     if !(is_timer && message.extend) {

@@ -14,7 +14,6 @@ use super::validate::Look;
 use super::{CONNECT_LIMIT, Commits, MAX_CONNECTIONS, PgStore, Statement, WAITED, query};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
-use crate::planted::planted;
 use crate::publish::in_lock_order;
 use crate::schema::SchemaMismatch;
 use crate::store::counted::counted;
@@ -77,20 +76,12 @@ impl Store for PgStore {
             return self.delete("delete", deaths, |death| death.lease).await;
         }
         let all = Runs::of(deaths, |death| death.lease, |a, b| a.texts() == b.texts());
-        let moved = async {
-            let moved = self.write("dead-letter", &self.0.sql.bury, &all, |statement, heads| {
-                let text = |of: usize| heads.iter().map(|it| it.texts()[of]).collect::<Vec<_>>();
-                statement.bind(text(0)).bind(text(1)).bind(text(2)).bind(text(3)).bind(text(4))
-            });
-            // The dead-letter table may lie on another disk, and whoever makes room there comes
-            // late.
-            moved.await.map_err(StoreError::lasting_if_full)
-        };
-        if planted("letter-in-two-steps") {
-            moved.await?;
-            return self.delete("delete", deaths, |death| death.lease).await;
-        }
-        moved.await
+        let moved = self.write("dead-letter", &self.0.sql.bury, &all, |statement, heads| {
+            let text = |of: usize| heads.iter().map(|it| it.texts()[of]).collect::<Vec<_>>();
+            statement.bind(text(0)).bind(text(1)).bind(text(2)).bind(text(3)).bind(text(4))
+        });
+        // The dead-letter table may lie on another disk, and whoever makes room there comes late.
+        moved.await.map_err(StoreError::lasting_if_full)
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Landed> {

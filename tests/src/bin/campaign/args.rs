@@ -27,10 +27,10 @@ pub struct Args {
     /// Only the last line, as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Plants a bug, or all of them in turn, and fails unless it is caught. Needs a build
-    /// of `scripts/planted`.
-    #[arg(long, value_name = "BUG")]
-    pub planted: Option<String>,
+    /// Fails unless one of these properties is violated: the library has a bug of
+    /// `scripts/planted`.
+    #[arg(long, value_name = "ID", value_delimiter = ' ')]
+    pub breaks: Vec<String>,
     #[command(subcommand)]
     pub part: Option<Part>,
 }
