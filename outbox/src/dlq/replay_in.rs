@@ -67,11 +67,11 @@ impl DeadLetters {
         let moved = match (&self.operator.desk, tx.on()) {
             #[cfg(feature = "postgres")]
             (Desk::Postgres(desk), On::Postgres(connection)) => {
-                desk.replay_on(connection, &filter, None, how, limit).await?
+                desk.replay_some(connection, &filter, None, how, limit, i64::MAX).await?
             }
             #[cfg(feature = "sqlite")]
             (Desk::Sqlite(desk), On::Sqlite(connection)) => {
-                desk.replay_on(connection, &filter, None, how, limit).await?
+                desk.replay_on(connection, &filter, how, limit).await?
             }
             #[allow(unreachable_patterns)]
             _ => {

@@ -4,7 +4,6 @@
 use std::time::{Duration, SystemTime};
 
 use serde::{Serialize as _, Serializer};
-use uuid::Uuid;
 
 /// The last second of the year 9999, beyond which RFC 3339 has no form.
 const LAST: Duration = Duration::from_secs(253_402_300_799);
@@ -39,15 +38,6 @@ pub(crate) fn maybe_seconds<S: Serializer>(
     to: S,
 ) -> Result<S::Ok, S::Error> {
     duration.map(|duration| duration.as_secs_f64()).serialize(to)
-}
-
-pub(crate) fn uuid<S: Serializer>(uuid: &Uuid, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(uuid)
-}
-
-#[allow(clippy::ref_option)]
-pub(crate) fn maybe_uuid<S: Serializer>(uuid: &Option<Uuid>, to: S) -> Result<S::Ok, S::Error> {
-    uuid.map(|uuid| uuid.to_string()).serialize(to)
 }
 
 #[cfg(test)]

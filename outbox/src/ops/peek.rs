@@ -67,7 +67,6 @@ pub struct Peeked {
     #[serde(serialize_with = "json::maybe_time")]
     pub leased_at: Option<SystemTime>,
     /// Its lease token.
-    #[serde(serialize_with = "json::maybe_uuid")]
     pub token: Option<Uuid>,
     /// Its timer name.
     pub timer_id: Option<String>,

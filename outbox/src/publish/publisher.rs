@@ -224,7 +224,7 @@ impl Publisher {
         let result = match prepared.and_then(|one| self.not_own(tx, [&one]).map(|()| one)) {
             Ok(message) => {
                 tx.keep(std::slice::from_ref(&message));
-                let insert = span.around(tx.on().insert(&self.table.statements, message));
+                let insert = span.around(tx.on().insert(&self.table.statements, &message));
                 insert.await.map_err(Into::into)
             }
             Err(refused) => Err(refused),
@@ -272,7 +272,8 @@ impl Publisher {
         let result = match prepared.and_then(|all| self.not_own(tx, &all).map(|()| all)) {
             Ok(all) => {
                 tx.keep(&all);
-                let insert = span.around(tx.on().insert_batch(&self.table.statements, all));
+                let all: Vec<_> = all.iter().collect();
+                let insert = span.around(tx.on().insert_batch(&self.table.statements, &all));
                 insert.await.map_err(Into::into)
             }
             Err(refused) => Err(refused),

@@ -51,8 +51,7 @@ impl Publisher {
             return Ok(());
         }
         let statements = self.statements();
-        let all =
-            tx.on().insert_batch(statements, messages.iter().copied().cloned().collect()).await?;
+        let all = tx.on().insert_batch(statements, messages).await?;
         let timers: Vec<_> = messages.iter().zip(&all).filter_map(not_written).collect();
         let held = if timers.is_empty() {
             Vec::new()
@@ -63,7 +62,7 @@ impl Publisher {
         for (&message, mut published) in messages.iter().zip(all) {
             if published == Published::Duplicate && held.next() == Some(false) {
                 // The row that held the name may have been settled meanwhile.
-                published = tx.on().insert(statements, message.clone()).await?;
+                published = tx.on().insert(statements, message).await?;
                 let lost = published == Published::Duplicate;
                 if lost && tx.on().holds_timers(statements, &[message]).await? == [false] {
                     return Err(left_out("ack and publish"));

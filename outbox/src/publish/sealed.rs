@@ -52,7 +52,7 @@ impl On<'_> {
     pub(crate) async fn insert(
         self,
         statements: &Statements,
-        message: Prepared,
+        message: &Prepared,
     ) -> Result<Published, StoreError> {
         on!(self, statements, insert(message))
     }
@@ -60,7 +60,7 @@ impl On<'_> {
     pub(crate) async fn insert_batch(
         self,
         statements: &Statements,
-        messages: Vec<Prepared>,
+        messages: &[&Prepared],
     ) -> Result<Vec<Published>, StoreError> {
         on!(self, statements, insert_batch(messages))
     }

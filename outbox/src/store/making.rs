@@ -8,7 +8,7 @@ use crate::store::names::TableNames;
 pub(crate) fn making(database: Database, names: &TableNames, table: &str) -> String {
     let mut making = String::from(
         "-- `outbox migrate` makes the tables of the environment, and so does \
-         `outbox::migrate(&pool)`; those of other names are made by \
+         `outbox::migrate(&pool)`. Those of other names are made by \
          `outbox::schema::migrate_tables(&pool, &names)`, or by:\n",
     );
     making += &statements_on(database, names, table);

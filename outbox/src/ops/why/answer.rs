@@ -16,7 +16,6 @@ pub enum Answer {
     /// A claim holds the row, and its lease has not run out.
     Leased {
         /// The claim's token.
-        #[serde(serialize_with = "json::uuid")]
         token: Uuid,
         /// When the lease was taken or last extended.
         #[serde(serialize_with = "json::time")]
@@ -38,7 +37,6 @@ pub enum Answer {
     /// A claim holds the row, and its lease has run out: the next claim takes the row.
     LeaseRanOut {
         /// The claim's token.
-        #[serde(serialize_with = "json::uuid")]
         token: Uuid,
         /// When the lease was taken or last extended.
         #[serde(serialize_with = "json::time")]
@@ -54,7 +52,6 @@ pub enum Answer {
     /// writes such a row, and the `CHECK` of the table, if it has one, refuses it.
     HalfLeased {
         /// The token.
-        #[serde(serialize_with = "json::uuid")]
         token: Uuid,
     },
     /// Its queue is paused.

@@ -87,15 +87,15 @@ impl sealed::Transaction for MemoryTransaction {
 }
 
 impl MemoryTransaction {
-    pub(crate) fn insert(&mut self, message: Prepared) -> Published {
+    pub(crate) fn insert(&mut self, message: &Prepared) -> Published {
         let mut tables = self.store.tables();
-        let (published, undo) = tables.insert(message, Some(self.id));
+        let (published, undo) = tables.insert(message.clone(), Some(self.id));
         self.undo.extend(undo);
         published
     }
 
-    pub(crate) fn insert_batch(&mut self, messages: Vec<Prepared>) -> Vec<Published> {
-        messages.into_iter().map(|message| self.insert(message)).collect()
+    pub(crate) fn insert_batch(&mut self, messages: &[&Prepared]) -> Vec<Published> {
+        messages.iter().map(|message| self.insert(message)).collect()
     }
 
     pub(crate) fn cancel_timer(&mut self, queue: &str, timer_id: &str) -> bool {

@@ -69,19 +69,8 @@ impl PgDesk {
         }
     }
 
-    /// Replays all of them at once, in the caller's transaction.
-    pub(crate) async fn replay_on(
-        &self,
-        connection: &mut PgConnection,
-        filter: &Filter,
-        after: Option<LetterPosition>,
-        how: &Replay,
-        limit: i64,
-    ) -> Result<Moved> {
-        self.replay_some(connection, filter, after, how, limit, i64::MAX).await
-    }
-
-    async fn replay_some(
+    /// Replays as many of them at once as have so many bytes, and one more.
+    pub(crate) async fn replay_some(
         &self,
         connection: &mut PgConnection,
         filter: &Filter,

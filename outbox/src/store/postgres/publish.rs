@@ -93,7 +93,7 @@ const BATCH: &str = "publish a batch";
 pub(crate) async fn insert(
     connection: &mut PgConnection,
     own: &PublishSql,
-    message: Prepared,
+    message: &Prepared,
 ) -> Result<Published, StoreError> {
     let PublishSql { sql, channel, locks, .. } = own;
     let lock = locks.map(|locks| locks.of_queue(&message.queue));
@@ -107,16 +107,16 @@ pub(crate) async fn insert(
     };
     let mut statement = own
         .query_for(text, is_timer && message.extend)
-        .bind(message.queue)
+        .bind(&*message.queue)
         .bind(&*message.payload)
-        .bind(message.headers)
+        .bind(&*message.headers)
         .bind(channel.as_deref())
         .bind(lock);
     if !at_once {
         statement = statement.bind(message.due.at()).bind(message.due.delay());
     }
-    if let Some(timer_id) = message.timer_id {
-        statement = statement.bind(timer_id);
+    if let Some(timer_id) = &message.timer_id {
+        statement = statement.bind(&**timer_id);
     }
     let row = statement.fetch_optional(&mut *connection).await;
     if !(is_timer && message.extend) {
@@ -130,13 +130,13 @@ pub(crate) async fn insert(
 pub(crate) async fn insert_batch(
     connection: &mut PgConnection,
     own: &PublishSql,
-    messages: Vec<Prepared>,
+    messages: &[&Prepared],
 ) -> Result<Vec<Published>, StoreError> {
     let PublishSql { sql, channel, locks, .. } = own;
     let Some(first) = messages.first() else { return Ok(Vec::new()) };
     let like_first =
         |m: &Prepared| m.timer_id.is_none() && m.queue == first.queue && m.due == first.due;
-    let ids = if messages.iter().all(like_first) {
+    let ids = if messages.iter().all(|one| like_first(one)) {
         let statement = own
             .query(&sql.insert_batch)
             .bind(&*first.queue)
@@ -159,7 +159,7 @@ pub(crate) async fn insert_batch(
             (true, false) => &sql.insert_batch_timers,
             (true, true) => &sql.insert_batch_mixed,
         };
-        let mut sent: Vec<_> = messages.iter().collect();
+        let mut sent = messages.to_vec();
         in_lock_order(&mut sent, |message| message.named());
         let statement = own
             .query_for(text, extend)
@@ -181,7 +181,7 @@ pub(crate) async fn insert_batch(
             if !extend {
                 own.kept(connection, &rows);
             }
-            return in_order(&messages, &rows.map_err(StoreError::of(BATCH))?);
+            return in_order(messages, &rows.map_err(StoreError::of(BATCH))?);
         }
         let row = statement.fetch_one(&mut *connection).await;
         own.kept(connection, &row);
@@ -253,7 +253,7 @@ fn inserted(mut ids: Vec<i64>, messages: usize) -> Result<Vec<Published>, StoreE
 
 /// Matches returned rows to messages: by name where there is a timer, and by order where there is
 /// none, because ids are drawn in the order of the batch.
-fn in_order(messages: &[Prepared], rows: &[PgRow]) -> Result<Vec<Published>, StoreError> {
+fn in_order(messages: &[&Prepared], rows: &[PgRow]) -> Result<Vec<Published>, StoreError> {
     let failed = StoreError::of(BATCH);
     let mut plain = Vec::new();
     let mut timers = HashMap::new();

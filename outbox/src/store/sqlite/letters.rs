@@ -40,11 +40,10 @@ impl SqliteDesk {
         &self,
         connection: &mut SqliteConnection,
         filter: &Filter,
-        after: Option<LetterPosition>,
         how: &Replay,
         limit: i64,
     ) -> Result<Moved> {
-        let moved = self.replay_some(connection, filter, after, how, limit, i64::MAX).await;
+        let moved = self.replay_some(connection, filter, None, how, limit, i64::MAX).await;
         moved.map_err(|failed| match failed.source.downcast() {
             Ok(error) => publish::failed("replay")(*error),
             Err(source) => StoreError { source, ..failed },

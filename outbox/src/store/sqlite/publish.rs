@@ -58,7 +58,7 @@ pub(super) fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError
 }
 
 /// Publishes one message in a transaction: the caller's, or that of an ack.
-async fn insert_one(
+pub(crate) async fn insert(
     connection: &mut SqliteConnection,
     sql: &PublishSql,
     message: &Prepared,
@@ -95,7 +95,7 @@ async fn insert_one(
 }
 
 /// Publishes many messages in a transaction: the caller's, or that of an ack.
-async fn insert_many(
+pub(crate) async fn insert_batch(
     connection: &mut SqliteConnection,
     sql: &PublishSql,
     messages: &[&Prepared],
@@ -104,7 +104,7 @@ async fn insert_many(
         // As JSON they would take several times their size, and SQLite takes no text of 1 GB.
         let mut published = Vec::with_capacity(messages.len());
         for message in messages {
-            published.push(insert_one(connection, sql, message).await?);
+            published.push(insert(connection, sql, message).await?);
         }
         return Ok(published);
     }
@@ -139,7 +139,7 @@ async fn insert_many(
         published.push(match id {
             Some(id) => Published::Inserted(id),
             None if message.timer_id.is_some() && message.extend => {
-                insert_one(&mut *connection, sql, message).await?
+                insert(&mut *connection, sql, message).await?
             }
             None => unwritten(message.timer_id.is_some(), "publish a batch")?,
         });
@@ -155,7 +155,7 @@ pub(super) async fn insert_returned(
     sql: &PublishSql,
     messages: &[&Prepared],
 ) -> Result<Vec<Published>, StoreError> {
-    let published = insert_many(&mut *connection, sql, messages).await?;
+    let published = insert_batch(&mut *connection, sql, messages).await?;
     for (message, published) in messages.iter().zip(&published) {
         if *published == Published::Duplicate && !holds_timer(connection, sql, message).await? {
             return Err(left_out("ack and publish"));
@@ -181,23 +181,6 @@ impl sealed::Transaction for sqlx::Transaction<'_, Sqlite> {
     fn on(&mut self) -> On<'_> {
         On::Sqlite(self)
     }
-}
-
-pub(crate) async fn insert(
-    connection: &mut SqliteConnection,
-    sql: &PublishSql,
-    message: Prepared,
-) -> Result<Published, StoreError> {
-    insert_one(connection, sql, &message).await
-}
-
-pub(crate) async fn insert_batch(
-    connection: &mut SqliteConnection,
-    sql: &PublishSql,
-    messages: Vec<Prepared>,
-) -> Result<Vec<Published>, StoreError> {
-    let messages: Vec<_> = messages.iter().collect();
-    insert_many(connection, sql, &messages).await
 }
 
 pub(crate) async fn cancel_timer(
