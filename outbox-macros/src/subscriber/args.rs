@@ -108,7 +108,7 @@ fn positional(value: Expr, args: &mut Args, errors: &mut Errors) {
 fn option_name(value: &Expr) -> Option<&Ident> {
     let path = match literal::peel(value) {
         Expr::Path(path) => path,
-        Expr::Call(call) => match &*call.func {
+        Expr::Call(call) => match literal::peel(&call.func) {
             Expr::Path(path) => path,
             _ => return None,
         },

@@ -34,7 +34,7 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
             Ok(every) => {
                 app.sample_every = Some(every);
                 #[cfg(not(feature = "metrics"))]
-                tracing::warn!(
+                crate::telemetry::warn!(
                     target: crate::telemetry::TARGET,
                     "`OUTBOX_QUEUE_GAUGES` is set, but this program was built without the feature \
                      `metrics`: there are no gauges"

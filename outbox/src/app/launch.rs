@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{info, warn};
 
 #[cfg(feature = "sqlite")]
 use super::operated::schema_on_sqlite;
@@ -18,7 +17,7 @@ use crate::health::Life;
 use crate::schema::lines;
 use crate::store::Store;
 use crate::subscriber::{MAX_WORKERS, Subscriber};
-use crate::telemetry::{Sinks, TARGET};
+use crate::telemetry::{Sinks, TARGET, info, warn};
 
 /// How long a start waits for a server that starts at the same moment, and for a locked table,
 /// such as one that a migration has locked.

@@ -26,7 +26,7 @@ pub(super) fn warn() {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if let Some(meant) = meant(&name) {
-            tracing::warn!(
+            crate::telemetry::warn!(
                 target: crate::telemetry::TARGET,
                 "`{name}` is set, but nothing reads it; did you mean `{meant}`?"
             );
@@ -45,7 +45,7 @@ pub(super) fn warn_given(app: &App) {
 /// reads. `outbox::publish` writes to that table, and nobody reads it.
 fn warn_of_names(names: &TableNames) {
     if let Some(other) = unheeded(names, TableNames::from_lookup(variable)) {
-        tracing::warn!(
+        crate::telemetry::warn!(
             target: crate::telemetry::TARGET,
             "the environment names the table {other}, to which `outbox::publish` writes, but this \
              app reads {}: `.names(TableNames::from_env()?)` makes it read the environment's table",
@@ -57,7 +57,7 @@ fn warn_of_names(names: &TableNames) {
 /// Warns an app that was given its pool of variables that are set: it reads none of them.
 fn warn_of_settings(app: &App) {
     for (name, call) in unread(app, variable) {
-        tracing::warn!(
+        crate::telemetry::warn!(
             target: crate::telemetry::TARGET,
             "`{name}` is set, but an app that is given its pool does not read it: call `{call}`"
         );

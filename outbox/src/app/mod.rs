@@ -343,7 +343,7 @@ impl App {
             return Ok(());
         };
         signals.next().await;
-        tracing::info!(target: crate::telemetry::TARGET, "draining; a second signal ends at once");
+        crate::telemetry::info!(target: crate::telemetry::TARGET, "draining; a second signal ends at once");
         signals.exit_on_second();
         running.stop().await
     }

@@ -49,7 +49,7 @@ impl App {
     pub(crate) fn warn_if_assumed(&self) {
         if let Some(once) = &self.assumed {
             once.call_once(|| {
-                tracing::warn!(
+                crate::telemetry::warn!(
                     target: crate::telemetry::TARGET,
                     "`DATABASE_URL` is not set; using the SQLite file `outbox.db` in the current folder"
                 );

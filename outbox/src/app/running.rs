@@ -144,7 +144,7 @@ async fn stop<S: Store>(
     for hook in shutdown {
         match begin(hook, "shutdown").await {
             Err(failed) if stopped.is_ok() => stopped = Err(failed),
-            Err(_) => tracing::error!(
+            Err(_) => crate::telemetry::error!(
                 target: TARGET, "a shutdown hook failed as well; the first error is returned"
             ),
             Ok(()) => {}

@@ -137,7 +137,7 @@ fn without_unknown(url: &str) -> String {
         // Otherwise the text behind the `?` may be the rest of a password, up to its `@`.
         let told = names.iter().all(plain) && !unknown.iter().any(|one| one.contains('@'));
         let names = if told { names.join(", ") } else { "not shown".into() };
-        tracing::warn!(
+        crate::telemetry::warn!(
             target: crate::telemetry::TARGET, names,
             "parameters of `DATABASE_URL` that the driver does not know are left out"
         );

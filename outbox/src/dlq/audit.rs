@@ -13,7 +13,8 @@ pub(super) struct Audit<'a> {
     what: &'static str,
     filter: &'a Filter,
     pub(super) letters: u64,
-    /// Nothing is left to do.
+    /// It was not cut short. Letters that somebody else had locked may be left as they were; a
+    /// replay knows of them.
     pub(super) whole: bool,
 }
 
@@ -27,7 +28,7 @@ impl Drop for Audit<'_> {
     fn drop(&mut self) {
         let Self { what, filter, letters, whole } = self;
         if *whole || *letters > 0 {
-            tracing::info!(
+            crate::telemetry::info!(
                 target: TARGET, letters, filter = %Chosen(filter), whole,
                 "dead letters were {what}"
             );

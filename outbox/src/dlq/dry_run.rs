@@ -27,7 +27,9 @@ pub struct DryRun {
     pub outcome: DryOutcome,
     /// The kind of the error, and its text as it would be stored.
     pub error: Option<(String, String)>,
-    /// What the handler published in its transaction, or returned. All of it is undone.
+    /// What the handler published in its transaction, or returned, if its message would be acked:
+    /// otherwise nothing is published. All of it is undone. What it publishes in a savepoint is not
+    /// listed, and a timer is whose name turns out to be taken.
     pub published: Vec<WouldBe>,
 }
 
@@ -135,7 +137,7 @@ impl App {
             rehearse(subscriber, &states, &self.publisher(), self.renderer(), row).await;
         let name = subscriber.name();
         if !undone && error.is_none() {
-            tracing::warn!(
+            crate::telemetry::warn!(
                 target: crate::telemetry::TARGET, subscriber = name,
                 "a handler in a dry run did not use its transaction; what it did was not rolled back"
             );

@@ -160,7 +160,7 @@ impl DeadLetters {
             Desk::Postgres(desk) => {
                 let gone = desk.drop_partitions(before, with_open, agreed).await?;
                 for month in &gone {
-                    tracing::info!(
+                    crate::telemetry::info!(
                         target: crate::telemetry::TARGET, table = month.name,
                         letters = month.letters, open = month.open, dropped = month.dropped,
                         "a month of dead letters was looked at"

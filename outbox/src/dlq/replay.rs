@@ -245,12 +245,12 @@ impl DeadLetters {
             work.report.locked = left.saturating_sub(work.report.kept);
             work.report.kept += work.report.locked;
         }
-        work.audit.whole = !work.report.stopped() && work.report.locked == 0;
         let (mut report, reached) = (work.report, work.seen);
         if filter.ids.is_some() && !report.stopped() {
             let limited = how.limit.is_some_and(|limit| report.replayed >= limit);
             report.kept += self.tell_of_others(filter, &reached, limited, &mut told).await?;
         }
+        work.audit.whole = !report.stopped() && report.kept == 0;
         Ok(report)
     }
 

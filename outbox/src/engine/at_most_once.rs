@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
-use tracing::warn;
 
 use super::extend::tell_of_hanging;
 use super::handle::call;
@@ -18,7 +17,7 @@ use super::settling::Settling;
 use super::{Few, Reader, Shared};
 use crate::store::Store;
 use crate::subscriber::Outcome;
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, warn};
 
 /// Acks the rows and runs the handler on those whose acks landed. The rows are gone before the
 /// handler starts, so its result can change nothing. Returns the rows that were not acked: because

@@ -14,7 +14,6 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::error;
 
 use super::inbox::Job;
 use super::lanes::Lanes;
@@ -25,7 +24,7 @@ use super::settling::Settling;
 use super::{Reader, Shared, leave_to_others};
 use crate::error::StoreError;
 use crate::store::{Claim, Store, Taken};
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, error};
 
 /// Rows that one statement asks for, at most, from subscribers that expect plenty.
 const ROWS: usize = 1000;
@@ -202,7 +201,8 @@ async fn send<S: Store>(shared: &Shared<S>, mut round: Round) -> (Round, Answer)
     if result.as_ref().is_err_and(|failed| failed.transient && failed.perhaps_done) {
         let mut answers = true;
         for (claim, &reader) in round.claims.iter().zip(&round.readers) {
-            let lost = Lost { claim: claim.clone(), reader, sent: round.sent };
+            // It may have been sent only now: before that it waits for a connection.
+            let lost = Lost { claim: claim.clone(), reader, sent: Instant::now() };
             // After one failure the others would fail too.
             let given_back = if answers { lost.give_back(shared).await } else { None };
             answers = given_back.is_some();

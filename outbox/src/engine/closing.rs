@@ -2,11 +2,10 @@
 //! closed here, once. The claimer also learns from here when a row is due again.
 
 use tokio::time::Instant;
-use tracing::warn;
 
 use super::settlement::Settlement;
 use super::settling::Settling;
-use crate::telemetry::{Close, TARGET};
+use crate::telemetry::{Close, TARGET, warn};
 
 impl Settling {
     /// Closes a delivery that was acked in a transaction which has committed.

@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use tracing::warn;
 
 use super::Engine;
 use super::results::are_done;
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::telemetry;
+use crate::telemetry::warn;
 
 /// How long dropped handlers and last writes may take after the drain's time. A handler that blocks
 /// its thread cannot be dropped and is left behind.

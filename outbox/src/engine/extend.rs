@@ -9,13 +9,12 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
-use tracing::warn;
 
 use super::Shared;
 use super::lease::{Due, Kind, LONG, Leases, beat, pace};
 use crate::extract::Context;
 use crate::store::{Extend, Lease, Store};
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, warn};
 
 /// The lease task: extends until dropped. The shortest lease of the process sets the pace.
 pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {

@@ -8,11 +8,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tracing::error;
 
 use crate::extract;
 use crate::subscriber::{Called, Few, HandlerError, HandlerResult};
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, error};
 
 /// The results of a run, or the error that ended the run as a whole.
 pub(super) async fn guarded(

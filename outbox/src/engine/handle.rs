@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use futures_util::{FutureExt as _, poll};
 use tokio::time::Instant;
-use tracing::{Instrument, warn};
+use tracing::Instrument;
 
 use super::guard::guarded;
 use super::invoke::case;
@@ -23,7 +23,7 @@ use crate::extract::{Context, Delivery, Lent};
 use crate::message::Row;
 use crate::store::Store;
 use crate::subscriber::{AckPolicy, HandlerError, HandlerResult, Verdict};
-use crate::telemetry::{RunSpan, TARGET};
+use crate::telemetry::{RunSpan, TARGET, warn};
 use crate::tracking;
 
 /// Runs the handler and rules on its results. `now` is when the run begins. `early` takes what is

@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::error;
 
 use super::settlement::{Cause, Settlement, Text};
 use crate::extract::{Context, Stage};
@@ -16,7 +15,7 @@ use crate::subscriber::{
     AckPolicy, ErrorRenderer, HandlerError, HandlerResult, MAX_EXCEPTION_BYTES, Options, Outcome,
     Verdict, storable,
 };
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, error};
 
 /// Length of the column `error_kind`.
 const MAX_KIND_BYTES: usize = 255;

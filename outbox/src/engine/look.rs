@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::info;
 
 use super::Reader;
 use super::failures::Failures;
@@ -16,7 +15,7 @@ use super::sleep::Awake;
 use super::sweep::Sweep;
 use crate::error::StoreError;
 use crate::store::{Claim, Expects, FEW, Position, Taken, new_token};
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, info};
 
 /// A subscriber that tries again after a failure takes along those that would do so within this
 /// time: in an outage a hundred subscribers ask no more often than one.

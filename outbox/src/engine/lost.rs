@@ -6,12 +6,11 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::error;
 
 use super::Shared;
 use super::backoff::Backoff;
 use crate::store::{Claim, Store};
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, error};
 
 /// How long nobody tries again after a failed try: during an outage every try to claim adds a lost
 /// claim.
@@ -27,7 +26,7 @@ pub(super) struct Lost {
     pub(super) claim: Claim,
     /// The index of the reader that sent it.
     pub(super) reader: usize,
-    /// When it was sent: a lease later, anybody may take its rows.
+    /// It was sent by then: a lease later, anybody may take its rows.
     pub(super) sent: Instant,
 }
 

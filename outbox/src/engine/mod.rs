@@ -84,13 +84,12 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::error;
 
 use crate::extract::States;
 use crate::publish::Publisher;
 use crate::store::Store;
 use crate::subscriber::{ErrorRenderer, Few, Subscriber};
-use crate::telemetry::{Sinks, Stats, TARGET};
+use crate::telemetry::{Sinks, Stats, TARGET, error};
 
 #[cfg(feature = "testing")]
 pub(crate) use extend::keep as keep_leases;

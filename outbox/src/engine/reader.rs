@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tokio::sync::Notify;
-use tracing::warn;
 
 use super::Shared;
 use super::inbox::Inbox;
@@ -14,7 +13,7 @@ use super::signal::Signal;
 use super::sleep::Sleep;
 use crate::extract::{Common, States};
 use crate::subscriber::Subscriber;
-use crate::telemetry::{Stats, TARGET, Teller};
+use crate::telemetry::{Stats, TARGET, Teller, warn};
 
 /// One subscriber with its runtime state.
 pub(crate) struct Reader {

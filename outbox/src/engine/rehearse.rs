@@ -73,8 +73,10 @@ pub(crate) async fn rehearse(
         }
         None => false,
     };
-    let mut messages = std::mem::take(&mut *kept.locked());
+    // What is not acked publishes nothing.
+    let mut messages = Vec::new();
     if let Settlement::Ack { messages: collected } = &mut settlement {
+        messages.append(&mut kept.locked());
         messages.append(collected);
     }
     Rehearsed { settlement, error, messages, undone }

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
-use tracing::warn;
 
 use super::{Reader, Shared};
 use crate::store::{Depth, Store};
 use crate::subscriber::LONGEST;
-use crate::telemetry::{Sinks, TARGET};
+use crate::telemetry::{Sinks, TARGET, warn};
 
 /// The most rows of a queue that are read: a gauge need not tell more from a great many.
 const MOST: usize = 10_000;

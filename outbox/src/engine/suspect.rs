@@ -8,7 +8,6 @@ use smallvec::smallvec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
-use tracing::warn;
 
 use super::backoff::Backoff;
 use super::handle::handle;
@@ -26,7 +25,7 @@ use super::{Few, Reader, Shared};
 use crate::extract::{Context, Delivery};
 use crate::store::{Lease, Store, new_alone_token};
 use crate::subscriber::AckPolicy;
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, warn};
 
 /// How long to wait for the answer on a row that did not start, once the drain's time is over.
 const LAST_WORD: Duration = Duration::from_secs(1);

@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
-use tracing::warn;
 
 use super::Reader;
 use crate::extract::{Context, Loan};
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, warn};
 
 /// What a run needs before it begins: for a plain fn, a thread's place.
 pub(super) struct ThreadSlot(Option<OwnedSemaphorePermit>);

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
-use tracing::{debug, info, warn};
 
 use super::backoff::Backoff;
 use super::{Reader, Shared};
 use crate::error::StoreError;
 use crate::store::{Store, Wake, Wakes};
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, debug, info, warn};
 
 /// A connection that held this long was a good one: after its loss the waits start over.
 const HEALTHY_AFTER: Duration = Duration::from_secs(60);

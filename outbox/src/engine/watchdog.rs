@@ -9,11 +9,10 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use super::{Reader, Shared, extend, lease};
 use crate::store::Store;
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, warn};
 
 /// Ends the thread when dropped.
 pub(super) struct Watchdog {

@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tokio::time::{Instant, sleep};
-use tracing::{error, warn};
 
 use super::backoff::Backoff;
 use super::later::Later;
@@ -15,7 +14,7 @@ use super::settlement::Settlement;
 use super::settling::Settling;
 use crate::error::StoreError;
 use crate::store::{Landed, Lease, Store};
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, error, warn};
 
 /// The rows of one statement.
 struct Part {

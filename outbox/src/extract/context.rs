@@ -8,7 +8,6 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 use uuid::Uuid;
 
 use super::delivery::{Common, Delivery, Word};
@@ -17,7 +16,7 @@ use crate::message::{DecodeError, Headers, Row, Stored, codec, to_micros};
 use crate::publish::{Collected, Prepared, PublishError, Publisher};
 use crate::redacted::debug_only;
 use crate::subscriber::{AckPolicy, Outcome};
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, warn};
 use crate::tracking::Trail;
 
 /// The delivery that a handler runs on. Cheap to clone.
@@ -92,15 +91,15 @@ impl Context {
         Ok(headers.map(Stored::content_type).transpose()?.flatten())
     }
 
-    /// The headers. They are empty if those of the row are not a JSON object; then the payload
-    /// does not decode either.
+    /// The headers. They are empty if those of the row are not a JSON object. Then a payload does not
+    /// decode whose encoding they would tell, and the parameter [`Headers`] is refused.
     #[must_use]
     pub fn headers(&self) -> &Headers {
         static NONE: OnceLock<Headers> = OnceLock::new();
         self.parsed_headers().unwrap_or_else(|_| NONE.get_or_init(Headers::new))
     }
 
-    fn parsed_headers(&self) -> Result<&Headers, DecodeError> {
+    pub(super) fn parsed_headers(&self) -> Result<&Headers, DecodeError> {
         if self.delivery.headers.get().is_none() {
             let parsed = self.delivery.row.headers()?;
             return Ok(self.delivery.headers.get_or_init(|| parsed));

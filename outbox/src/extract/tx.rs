@@ -230,7 +230,9 @@ impl<DB: Lends> Lent for Home<DB> {
             match run.await {
                 Ok(Err(error)) if error.transient => Err(HandlerError::put_off(error)),
                 Ok(ended) => ended.map_err(failed),
-                Err(_) => Err(HandlerError::put_off("the commit was not answered within 30 s")),
+                Err(_) => Err(HandlerError::put_off(
+                    "the ack and the commit were not answered within 30 s",
+                )),
             }
         })
     }

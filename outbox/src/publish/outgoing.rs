@@ -74,7 +74,7 @@ pub struct Outgoing {
 }
 
 debug_only!(message: Outgoing =>
-    queue, payload_bytes = message.payload.as_ref().map(Bytes::len), headers, timer_id);
+    queue, payload_bytes = message.payload.as_ref().ok().map(Bytes::len), headers, timer_id);
 
 impl Outgoing {
     /// Makes a message of a value, as JSON. A value that does not serialise fails when it is

@@ -9,13 +9,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::error;
-
 use super::kind::kind_of;
 use super::verdict::{Judged, Said, Verdict, said_by};
 use crate::error::BoxError;
 use crate::redacted::debug_only;
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, error};
 
 /// The longest text of an error that is kept, in bytes.
 pub(crate) const MAX_EXCEPTION_BYTES: usize = 8 * 1024;

@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::{debug, error, info, warn};
 
 use super::Teller;
 use super::names::{TARGET, event};
 use super::recorder::Sinks;
 use crate::message::FailureReason;
 use crate::publish::{MAX_NAME_CHARS, PublishError};
+use crate::telemetry::{debug, error, info, warn};
 
 const LOST: &str = "the lease was over before the result was written, or the result was refused; \
                     the message runs again";

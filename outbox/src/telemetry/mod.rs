@@ -6,6 +6,7 @@ mod event;
 mod events;
 #[cfg(feature = "metrics")]
 mod facade;
+pub(crate) mod log;
 mod names;
 #[cfg(feature = "otel")]
 mod otel;
@@ -21,6 +22,7 @@ pub use event::{Delivery, Event};
 pub(crate) use events::{Close, PublishEvent, Report};
 #[cfg(feature = "metrics")]
 pub use facade::name_queues;
+pub(crate) use log::{debug, error, info, warn};
 pub(crate) use names::TARGET;
 #[cfg(feature = "metrics")]
 pub use names::metric::{METRICS, Metric, MetricKind};

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
-use tracing::{error, warn};
 
 use super::names::TARGET;
 use super::{Event, Stats};
+use crate::telemetry::{error, warn};
 use crate::unpoisoned::Shared as _;
 
 /// How many events wait for a recorder at most: a tenth of a second of a busy process.

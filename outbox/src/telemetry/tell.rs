@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{debug, warn};
-
 use super::events::{Close, Report};
 use super::names::{TARGET, event};
 use super::recorder::Sinks;
 use super::stats::Counters;
 use super::{Delivery, Event, Stats};
 use crate::subscriber::Subscriber;
+use crate::telemetry::{debug, warn};
 
 /// The names of a subscriber and its queues, and who hears of its deliveries.
 pub(crate) struct Teller {

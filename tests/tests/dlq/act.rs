@@ -17,6 +17,7 @@ on_both!(
     notes_are_made_storable,
     a_purge_of_open_letters_ends_and_leaves_those_that_fail_meanwhile,
     the_log_says_what_was_done_with_which_letters_even_half_way,
+    the_log_does_not_call_a_replay_whole_that_kept_a_letter,
 );
 
 async fn count(db: &Db, what: &str) -> i64 {
@@ -149,4 +150,15 @@ async fn the_log_says_what_was_done_with_which_letters_even_half_way(db: &Db) {
         ["dead letters were purged", "500", "false"],
     ];
     assert_eq!(audited(&queue), told);
+}
+
+async fn the_log_does_not_call_a_replay_whole_that_kept_a_letter(db: &Db) {
+    capture::start();
+    let queue = format!("kept-{}", if db.is_postgres() { "p" } else { "s" });
+    plant(db, &queue, 2).await;
+    db.exec("UPDATE outbox_dlq SET timer_id = 'taken' WHERE original_id = 1").await;
+    db.send(outbox::Outgoing::new(&*queue, &1).timer_id("taken")).await;
+    let report = letters(db).replay(&Filter::new().queue(&*queue), &Replay::new()).await.unwrap();
+    assert_eq!((report.replayed, report.kept), (1, 1));
+    assert_eq!(audited(&queue), [["dead letters were replayed", "1", "false"]]);
 }

@@ -91,6 +91,7 @@ async fn a_trial_shows_the_error_that_would_be_stored(db: &Db) {
     let (kind, text) = trial.error.unwrap();
     assert_eq!(kind, "Broken");
     assert!(text.contains("number one"), "{text}");
+    assert_eq!(trial.published, [], "it is rolled back");
     untouched(db).await;
     let panics = if db.is_postgres() {
         Subscriber::new("panics", "a", |ctx: Context| async move {

@@ -14,6 +14,7 @@ use sqlx::AssertSqlSafe;
 on_both!(
     headers_of_others_fail_no_message_and_none_that_its_handler_publishes,
     headers_that_are_no_object_fail_their_message_and_no_other,
+    headers_that_are_no_object_fail_whoever_asks_for_them,
 );
 
 /// All that the library reads.
@@ -147,4 +148,23 @@ async fn headers_that_are_no_object_fail_their_message_and_no_other(db: &Db) {
     let letters = db.texts(letters).await;
     assert_eq!(letters, ["[] decode", "7 decode", "true decode", "\"x\" decode"]);
     assert_eq!(seen.load(Ordering::SeqCst), 2 * 2, "of those without headers");
+}
+
+/// Bytes need no encoding, so the payload could be read.
+#[subscriber("hostile", retry = NoRetry)]
+async fn asks(_: &[u8], _: Headers) {}
+
+#[subscriber("hostile", retry = NoRetry)]
+async fn does_not(_: &[u8]) {}
+
+async fn headers_that_are_no_object_fail_whoever_asks_for_them(db: &Db) {
+    for (handler, letters) in [(does_not::subscriber(), 0), (asks::subscriber(), 1)] {
+        insert(db, "[]".to_owned()).await;
+        insert(db, "{}".to_owned()).await;
+        let running = db.app().only([handler]).start().await.unwrap();
+        db.drained().await;
+        running.stop().await.unwrap();
+        assert_eq!(db.letters().await, letters);
+    }
+    assert_eq!(db.texts("SELECT error_kind FROM outbox_dlq").await, ["decode"]);
 }

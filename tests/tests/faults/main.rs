@@ -32,6 +32,7 @@ mod sqlite;
 mod stopped;
 mod texts;
 mod transactions;
+mod unlogged;
 mod unread;
 mod wal;
 mod zone;

@@ -20,6 +20,7 @@ on_both!(
     a_lease_that_is_extended_while_it_is_watched_has_a_process_that_lives,
     a_row_that_is_settled_while_it_is_watched_has_a_process_that_lives,
     a_row_that_is_given_back_while_it_is_watched_is_free,
+    a_row_that_another_claim_takes_while_it_is_watched_is_not_extended,
     the_lease_of_a_worker_that_was_killed_is_overdue_and_then_over,
     the_time_of_a_lease_is_that_of_the_programs_own_subscriber,
     half_a_lease_says_so_or_is_none,
@@ -109,6 +110,19 @@ async fn a_row_that_is_given_back_while_it_is_watched_is_free(db: &Db) {
     let why = soon("an answer", asking).await.unwrap();
     assert!(!why.answers.is_empty() && why.row.is_some(), "{why:?}");
     assert!(!why.answers.iter().any(|one| matches!(one, Answer::Leased { .. })), "{why:?}");
+}
+
+/// The process that had it may be dead: its lease was over.
+async fn a_row_that_another_claim_takes_while_it_is_watched_is_not_extended(db: &Db) {
+    let id = db.publish("q", 1).await;
+    crate::lease(db, id, 1).await;
+    let (operator, watching) = (operator(db), WhyOptions::default().watching(20 * SECOND));
+    let asking = operator.why(id, &watching);
+    let mut asking = std::pin::pin!(asking);
+    tokio::time::timeout(SECOND / 10, asking.as_mut()).await.unwrap_err();
+    crate::lease(db, id, 0).await;
+    let why = soon("an answer", asking).await.unwrap();
+    assert!(matches!(extension(&why), Extension::NotYetDue { .. }), "{why:?}");
 }
 
 async fn the_lease_of_a_worker_that_was_killed_is_overdue_and_then_over(db: &Db) {

@@ -61,6 +61,10 @@ async fn a_program_without_the_subscriber_says_so(db: &Db) {
     };
     assert_eq!(nobody(&of("another").await), Some((Sureness::Likely, Some(false))));
     assert_eq!(nobody(&of("q").await).map(|it| it.1), Some(Some(true)));
+    // Who sleeps shows on PostgreSQL. In a file the row would not have been claimed in any case.
+    operator(db).pause(&["q"], None).await.unwrap();
+    let likely = db.is_postgres().then_some((Sureness::Likely, Some(false)));
+    assert_eq!(nobody(&of("another").await), likely);
 }
 
 async fn a_queue_on_which_somebody_sleeps_has_a_reader(db: &Db) {

@@ -223,6 +223,7 @@ async fn nothing_tells_a_secret(db: &Db) {
 async fn refused(db: &Db, told: &mut Told) {
     let publisher = Publisher::new(db.names.clone());
     told.debug("the publisher", &publisher);
+    told.debug("a message without a form", Outgoing::new("q", &Unwritable));
     db.exec("ALTER TABLE outbox RENAME COLUMN headers TO other").await;
     let mut tell = |what: &str, error: outbox::PublishError| {
         told.debug(what, &error);

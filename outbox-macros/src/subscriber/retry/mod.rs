@@ -50,7 +50,7 @@ fn bare(path: &Path, value: &Expr, errors: &mut Errors) -> TokenStream {
 }
 
 fn short_form(call: &ExprCall, value: &Expr, errors: &mut Errors) -> TokenStream {
-    let Expr::Path(function) = &*call.func else { return value.to_token_stream() };
+    let Expr::Path(function) = literal::peel(&call.func) else { return value.to_token_stream() };
     if let Some(strategy) = find(&function.path) {
         return params::read(strategy, &function.path, call, errors);
     }

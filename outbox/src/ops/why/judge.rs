@@ -106,7 +106,7 @@ impl<'a> Judged<'a> {
         let by = self.locks.row.clone();
         answers.extend(by.map(|(by, certain)| Answer::Locked { by, certain }));
         let stopped = !answers.is_empty();
-        let sure = self.nobody_reads(program_would);
+        let sure = self.nobody_reads(program_would, stopped);
         let unread = |sure| Answer::NobodyReads { sure, program_would };
         answers.extend(sure.filter(|sure| *sure == Sureness::Likely).map(unread));
         let unheard = !answers.is_empty();
@@ -150,12 +150,14 @@ impl<'a> Judged<'a> {
         (at < self.found.now).then_some(Answer::Expired { at })
     }
 
-    fn nobody_reads(&self, program_would: Option<bool>) -> Option<Sureness> {
+    /// A file has no trace of a reader that has nothing to do. There only a row that nothing else stops
+    /// tells that nobody reads: it would have been claimed.
+    fn nobody_reads(&self, program_would: Option<bool>, stopped: bool) -> Option<Sureness> {
         let Readers { sleepers, leases } = self.readers?;
         if leases > 0 || sleepers.is_some_and(|count| count > 0) {
             return None;
         }
-        let shows = sleepers.is_some() || program_would == Some(false);
+        let shows = sleepers.is_some() || program_would == Some(false) && !stopped;
         Some(if shows { Sureness::Likely } else { Sureness::Guess })
     }
 }

@@ -18,6 +18,7 @@ pub(crate) use told::locked;
 use super::{Operator, json, on_desk};
 use crate::app::App;
 use crate::error::Result;
+use crate::store::is_alone;
 use crate::subscriber::LONGEST;
 
 /// How many dead letters are looked at unless all are asked for.
@@ -213,7 +214,8 @@ impl Operator {
     }
 
     /// Looks at a leased row until its lease is extended or given up, or the time is over. Says
-    /// whether the lease was extended or the row is gone.
+    /// whether the lease was extended or the row is gone. An extension changes the token only where
+    /// a row begins or ends to run alone: another token is that of another claim.
     async fn watched(&self, first: FoundRow, options: &WhyOptions) -> Result<(FoundRow, bool)> {
         let end = Instant::now() + options.watch.min(LONGEST);
         while first.row.acquired_token.is_some() && Instant::now() < end {
@@ -223,8 +225,9 @@ impl Operator {
             };
             let lease = |found: &FoundRow| (found.row.acquired_token, found.row.acquired_at);
             if lease(&now) != lease(&first) {
-                let leased = now.row.acquired_token.is_some();
-                return Ok((now, leased));
+                let tokens = first.row.acquired_token.zip(now.row.acquired_token);
+                let extended = |(a, b)| a == b || is_alone(a) != is_alone(b);
+                return Ok((now, tokens.is_some_and(extended)));
             }
             if Instant::now() >= end {
                 return Ok((now, false));

@@ -156,9 +156,9 @@ impl Answer {
                 let (seems, trace) = match sure {
                     Sureness::Likely => (
                         "very likely nobody reads its queue",
-                        "no connection of a subscriber sleeps on the queue, and none of its other \
-                         rows is under a lease that still holds; a process that is very busy, or \
-                         a Python service, would not show",
+                        "no connection of a subscriber sleeps on the queue, as far as the database \
+                         tells, and none of its other rows is under a lease that still holds; a \
+                         process that is very busy, or a Python service, would not show",
                     ),
                     Sureness::Guess => (
                         "perhaps nobody reads its queue",

@@ -165,7 +165,8 @@ const ANEW: Duration = Duration::from_secs(60);
 static PLANNED_ANEW: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Who waits for a timer that somebody has set and not committed is to give way, as an ack without a
-/// transaction of the handler's does. Nothing else of the settle waits for anybody.
+/// transaction of the handler's does. An ack without timers waits as the handler's own statements do,
+/// for whoever has its row locked: mostly for nobody.
 async fn give_way<'a>(
     tx: &mut Begun<Postgres>,
     mut messages: impl Iterator<Item = &'a Prepared>,

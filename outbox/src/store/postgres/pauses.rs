@@ -34,7 +34,7 @@ impl PgDesk {
         let paused = paused.map_err(StoreError::of("pause"))?;
         // The queues are paused by now.
         if let Err(error) = self.outwait_claims().await {
-            tracing::error!(
+            crate::telemetry::error!(
                 target: TARGET, %error,
                 "the queues are paused; claims that were under way could not be looked for, and may \
                  still take rows"

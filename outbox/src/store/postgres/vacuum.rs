@@ -8,11 +8,10 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, Executor as _};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
-use tracing::debug;
 
 use super::PgStore;
 use crate::error::StoreError;
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, debug};
 use crate::unpoisoned::Locked as _;
 
 /// How many claims make a vacuum worth while, in a table of no more than twice as many rows. Each

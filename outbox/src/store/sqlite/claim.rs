@@ -10,7 +10,6 @@ use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 use tokio::time::Instant;
-use tracing::warn;
 use uuid::Uuid;
 
 use super::desk::text;
@@ -24,7 +23,7 @@ use crate::store::answers::Columns as _;
 use crate::store::{
     Before, CLAIM_BYTES, Claim, Claimed, Expects, Lease, Position, Store as _, Taken,
 };
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, warn};
 
 /// When to look again after a look ahead that failed.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -8,7 +8,6 @@ use std::time::Duration;
 use sqlx::{Executor, Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
-use tracing::warn;
 
 #[cfg(feature = "testing")]
 use super::apart::Apart;
@@ -19,7 +18,7 @@ use crate::extract::{Begun, Ended, Lender, Open, lends};
 use crate::publish::sealed::On;
 use crate::publish::{Prepared, Publisher, Tally, together};
 use crate::store::{Handled, Lease};
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, warn};
 use crate::unpoisoned::Locked as _;
 
 /// Lends transactions. SQLite has one writer at a time. Those who wait for it wait in turn here,

@@ -8,7 +8,6 @@ use serde::Serialize;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Executor as _, Sqlite, Transaction};
-use tracing::warn;
 
 use super::batch::Batch;
 use super::claim::begins;
@@ -26,7 +25,7 @@ use crate::store::{
     Claim, Connections, Death, Depth, Extend, Handled, Inserted, Landed, Lease, Release, Result,
     Retry, Store, Taken,
 };
-use crate::telemetry::TARGET;
+use crate::telemetry::{TARGET, warn};
 
 /// The low byte of SQLite's codes for what a constraint refuses.
 const CONSTRAINT: u32 = 19;

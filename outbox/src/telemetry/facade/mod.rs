@@ -12,7 +12,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit, with_recorder};
-use tracing::error;
 
 use super::names::TARGET;
 use super::names::metric::{
@@ -20,6 +19,7 @@ use super::names::metric::{
     MetricKind, NOTIFY_QUEUE_USAGE, OLDEST_AGE, RECORDER_DROPPED, RECORDER_PANICS,
 };
 use crate::store::Depth;
+use crate::telemetry::error;
 use crate::unpoisoned::Locked as _;
 
 pub(super) use meters::Meters;
