@@ -254,6 +254,15 @@ fn cause(action: &str, refused: &(dyn DatabaseError + 'static)) -> Option<&'stat
              run it as that role"
         }
         "42501" => "`outbox migrate --print-grants` prints what each role needs",
+        "25006" if action != "ack" => {
+            "the server is a standby, or `default_transaction_read_only` is on: name the server that \
+             takes writes"
+        }
+        // By then the handler has ended, and said that it went well.
+        "25P02" if matches!(action, "ack" | "commit") => {
+            "a statement in the transaction of the handler failed before, and the handler has not \
+             returned its error; what may fail goes into a savepoint"
+        }
         _ => return None,
     })
 }

@@ -22,7 +22,10 @@ pub(super) async fn explain(app: &App, error: &BoxError) -> String {
             },
             // SQLite: cannot open.
             Some("14") => reason(app).await.unwrap_or(told),
-            _ => told,
+            _ => match app.operator() {
+                Ok(operator) => format!("{told} (in {})", operator.place()),
+                Err(_) => told,
+            },
         },
         // A pool says only that it waited.
         Some(_) => reason(app).await.unwrap_or(told),

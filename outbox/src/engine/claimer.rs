@@ -256,7 +256,7 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
             let names: Vec<_> =
                 readers.iter().map(|&at| looks[at].reader.subscriber.name()).collect();
             error!(
-                target: TARGET, subscribers = few(&names), error = %failed,
+                target: TARGET, subscriber = few(&names), error = %failed,
                 "claiming failed; trying again"
             );
             for (at, claim) in readers.into_iter().zip(&claims) {

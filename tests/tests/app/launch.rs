@@ -30,6 +30,7 @@ outbox_tests::cases!(sqlite in sqlite_only: a_file_that_cannot_be_written_is_ref
 on_postgres!(
     a_pool_too_small_for_the_handlers_with_transactions_is_told_of,
     a_table_that_lies_elsewhere_is_refused_with_where_it_is,
+    a_server_that_takes_no_writes_is_told_of,
     a_second_parameter_that_takes_the_transaction_is_refused,
 );
 
@@ -167,6 +168,21 @@ async fn a_table_that_is_missing_is_refused_with_what_makes_it(db: &Db) {
     assert!(text.contains("does not exist") && text.contains("outbox::migrate"), "{text}");
     assert!(text.contains("CREATE TABLE IF NOT EXISTS \"outbox\""), "{text}");
     assert!(!text.contains("\"outbox_dlq\""), "the others are there: {text}");
+}
+
+async fn a_server_that_takes_no_writes_is_told_of(db: &Db) {
+    let options = (*db.pg().connect_options()).clone();
+    let options = options.options([("default_transaction_read_only", "on")]);
+    let pool = sqlx::PgPool::connect_with(options).await.unwrap();
+    let told = outbox::schema::validate_schema(&pool, &db.names, true).await.unwrap_err();
+    let outbox::Error::Schema(told) = told else { panic!("{told}") };
+    let [one] = &told.differences[..] else { panic!("{told}") };
+    assert!(!one.fatal && one.what.contains("`default_transaction_read_only` is on"), "{one}");
+    let mut tx = pool.begin().await.unwrap();
+    let refused = outbox::publish(&mut tx, "q", &1).await.unwrap_err().to_string();
+    assert!(refused.contains("name the server that takes writes"), "{refused}");
+    drop(tx);
+    pool.close().await;
 }
 
 async fn a_table_that_lies_elsewhere_is_refused_with_where_it_is(db: &Db) {

@@ -1,9 +1,9 @@
 //! A ping is green while the app can work, and only then.
 
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
 use outbox_tests::probe::{free, gated};
-use outbox_tests::wait::soon;
+use outbox_tests::wait::{eventually, soon};
+use outbox_tests::{capture, on_both};
 
 use super::HOUR;
 
@@ -26,7 +26,10 @@ async fn ping_is_green_while_it_runs_and_red_after_the_stop(db: &Db) {
 
 /// As by a restore under an app that runs.
 async fn ping_is_red_once_the_file_is_another_one(db: &Db) {
-    let running = db.app().only([free("it", "q").0]).start().await.unwrap();
+    capture::start();
+    let often = std::time::Duration::from_millis(20);
+    let subscriber = free("it", "q").0.min_poll(often).max_poll(often);
+    let running = db.app().only([subscriber]).start().await.unwrap();
     running.ping().await.unwrap();
     let red = async || {
         let told = running.ping().await.unwrap_err().to_string();
@@ -39,6 +42,11 @@ async fn ping_is_red_once_the_file_is_another_one(db: &Db) {
         std::fs::rename(format!("{file}{end}"), format!("{file}.old{end}")).unwrap();
     }
     red().await;
+    eventually("the log says so", async || {
+        let is_told = |line: &capture::Line| line.says("error", "claim: the file was replaced");
+        capture::count(is_told) > 0
+    })
+    .await;
     let anew = outbox::sqlite::connect(&db.url).await.unwrap();
     outbox::schema::migrate_tables(&anew, &db.names).await.unwrap();
     anew.close().await;
@@ -55,10 +63,7 @@ async fn ping_is_bounded_while_the_app_stops(db: &Db) {
     let stopping = std::sync::Arc::clone(&running);
     let stop = tokio::spawn(async move { stopping.stop().await });
     tokio::task::yield_now().await;
-    outbox_tests::wait::eventually("ping is red", async || {
-        soon("ping answers", running.ping()).await.is_err()
-    })
-    .await;
+    eventually("ping is red", async || soon("ping answers", running.ping()).await.is_err()).await;
     probe.let_end(1);
     stop.await.unwrap().unwrap();
 }

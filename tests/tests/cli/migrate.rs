@@ -21,7 +21,7 @@ async fn tables_are_made_and_checked(db: &Db) {
             let making = format!("CREATE TABLE IF NOT EXISTS \"{table}\" (");
             assert_eq!(told.matches(&making).count(), 1, "{told}");
         }
-        assert!(told.contains("the command `migrate`") && !told.contains("be paused"), "{told}");
+        assert!(told.contains("`outbox migrate` makes") && !told.contains("be paused"), "{told}");
     }
 
     assert!(run(db, &["migrate"]).await.good().contains("outbox_dlq"));

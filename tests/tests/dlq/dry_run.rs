@@ -218,5 +218,6 @@ async fn what_only_a_commit_would_refuse_is_told(db: &Db) {
     let trial = db.app().only([keeps]).dry_run(letter(db, 2).await).await.unwrap();
     let (kind, text) = trial.error.unwrap();
     assert!(kind == HandlerError::TRANSACTION && text.contains("aborted"), "{kind}: {text}");
+    assert!(text.contains("the handler has not returned its error"), "{text}");
     untouched(db).await;
 }

@@ -40,7 +40,6 @@ use sqlx::{AssertSqlSafe, Executor, Postgres};
 use tokio::time::{Instant, timeout};
 
 use connect::Source;
-#[cfg(feature = "cli")]
 pub(crate) use connect::place;
 use depth::sample_sql;
 pub(crate) use desk::PgDesk;

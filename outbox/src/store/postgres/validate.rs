@@ -58,6 +58,7 @@ impl<'a> Look<'a> {
     pub(super) async fn tables(&mut self, autovacuum: bool) -> Result<(), sqlx::Error> {
         let names = self.names;
         self.encoding().await?;
+        self.takes_writes().await?;
         self.table = names.qualified(names.table());
         if self.columns(&OUTBOX).await? {
             self.indexes([
@@ -146,6 +147,23 @@ impl<'a> Look<'a> {
             let mend =
                 "-- pg_dump; CREATE DATABASE .. ENCODING 'UTF8' TEMPLATE template0; pg_restore";
             self.found.add(true, what, mend);
+        }
+        Ok(())
+    }
+
+    /// An app may wait on a standby for the day on which it takes writes.
+    async fn takes_writes(&mut self) -> Result<(), sqlx::Error> {
+        let asked =
+            "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')::bool";
+        let (standby, read_only): (bool, bool) =
+            sqlx::query_as(asked).persistent(false).fetch_one(&mut *self.connection).await?;
+        if standby {
+            let what = "the server is a standby: nothing is claimed, and nothing can be published";
+            self.found.add(false, what, "-- name the server that takes writes in the URL");
+        } else if read_only {
+            let what = "`default_transaction_read_only` is on: nothing is claimed";
+            let mend = "-- take it out of the options of the URL, or ALTER ROLE .. RESET it";
+            self.found.add(false, what, mend);
         }
         Ok(())
     }

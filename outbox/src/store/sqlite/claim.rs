@@ -30,6 +30,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 impl SqliteStore {
     pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Taken, StoreError> {
+        self.0.place.known("claim")?;
         if self.0.sql.looks_again() {
             // If this look fails, the next one comes after as long.
             let _ = self.validate(false).await;

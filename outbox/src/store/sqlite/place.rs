@@ -7,6 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use sqlx::sqlite::SqliteConnectOptions;
 
+use crate::error::StoreError;
+
 /// Where the file was when the first connection was made, and which file it was. `None` for a
 /// database in memory, and where files have no numbers.
 #[derive(Clone)]
@@ -33,10 +35,16 @@ impl Place {
         });
     }
 
+    /// Fails if the file is lost.
+    pub(super) fn known(&self, action: &'static str) -> Result<(), StoreError> {
+        const LOST: &str = "the file was replaced or deleted under this program: restart it";
+        if self.is_lost() { Err(StoreError::new(action, LOST, false)) } else { Ok(()) }
+    }
+
     /// Whether the file has gone or is another one. An app goes on with a file that has no name any
     /// more, and nobody sees what it does there. Where one may not look any more nothing is known,
     /// so that is no loss. The look itself is short: whoever asks has just read the file.
-    pub(super) fn is_lost(&self) -> bool {
+    fn is_lost(&self) -> bool {
         let first = self.first.get().and_then(Option::as_ref);
         first.is_some_and(|(name, first)| match numbers(name) {
             Ok(now) => now != *first,

@@ -148,11 +148,7 @@ impl Store for SqliteStore {
             .await
             .map(drop)
             .map_err(StoreError::of("ping"))?;
-        if self.0.place.is_lost() {
-            let why = "the file was replaced or deleted under this program: restart it";
-            return Err(StoreError::new("ping", why, false));
-        }
-        Ok(())
+        self.0.place.known("ping")
     }
 
     async fn depths(&self, queues: &[String], most: usize) -> Result<Vec<Depth>> {
