@@ -66,7 +66,7 @@ async fn a_role_that_may_only_read_and_write_the_tables_is_enough(db: &Db) {
     let app = App::postgres(pool.clone()).names(db.names.clone()).only([fails, asks]);
     // As before there were pauses: told, and no reason not to start.
     let told = outbox::schema::validate_schema(&pool, &db.names, false).await.unwrap_err();
-    let grant = format!("GRANT SELECT ON \"outbox_paused\" TO {role}");
+    let grant = format!("GRANT SELECT ON \"outbox_paused\" TO {role};");
     assert!(told.to_string().ends_with(&grant), "{told}");
     let running = app.start().await.unwrap();
     let publisher = app.publisher();
