@@ -85,9 +85,9 @@ impl Outgoing {
             (None, Some(time)) => Due::At(within_range(time)?),
             (None, None) => Due::Now,
         };
-        // In milliseconds, as the header has it, and none too early.
-        let millis = |limit: Duration| limit.as_nanos().div_ceil(1_000_000);
-        let limit = self.expires_in.map(|limit| u64::try_from(millis(limit)).unwrap_or(u64::MAX));
+        // In milliseconds, as the header has it.
+        let limit =
+            self.expires_in.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
         if let (delay, Some(limit)) =
             (self.delay.unwrap_or_default(), limit.map(Duration::from_millis))
             && limit <= delay
