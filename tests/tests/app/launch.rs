@@ -188,6 +188,7 @@ async fn a_server_that_takes_no_writes_is_told_of(db: &Db) {
 async fn a_table_that_lies_elsewhere_is_refused_with_where_it_is(db: &Db) {
     let app = db.app().only([nothing("it", "q")]);
     db.exec("CREATE SCHEMA \"My shop\"").await;
+    db.exec("GRANT USAGE ON SCHEMA \"My shop\" TO PUBLIC").await;
     db.exec("ALTER TABLE outbox SET SCHEMA \"My shop\"").await;
     let text = refusal(&app).await;
     let told = "does not exist; there is one in the schema \"My shop\", which is not in the search \
