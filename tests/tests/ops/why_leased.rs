@@ -99,29 +99,30 @@ async fn a_row_that_is_settled_while_it_is_watched_has_a_process_that_lives(db: 
     running.stop().await.unwrap();
 }
 
-async fn a_row_that_is_given_back_while_it_is_watched_is_free(db: &Db) {
+/// Why a leased row waits that is changed while it is watched.
+async fn changed_while_watched(db: &Db, change: impl AsyncFnOnce(i64)) -> Why {
     let id = db.publish("q", 1).await;
     crate::lease(db, id, 1).await;
     let (operator, watching) = (operator(db), WhyOptions::default().watching(20 * SECOND));
     let asking = operator.why(id, &watching);
     let mut asking = std::pin::pin!(asking);
     tokio::time::timeout(SECOND / 10, asking.as_mut()).await.unwrap_err();
-    db.exec("UPDATE outbox SET acquired_token = NULL, acquired_at = NULL").await;
-    let why = soon("an answer", asking).await.unwrap();
+    change(id).await;
+    soon("an answer", asking).await.unwrap()
+}
+
+async fn a_row_that_is_given_back_while_it_is_watched_is_free(db: &Db) {
+    let why = changed_while_watched(db, async |_| {
+        db.exec("UPDATE outbox SET acquired_token = NULL, acquired_at = NULL").await;
+    })
+    .await;
     assert!(!why.answers.is_empty() && why.row.is_some(), "{why:?}");
     assert!(!why.answers.iter().any(|one| matches!(one, Answer::Leased { .. })), "{why:?}");
 }
 
 /// The process that had it may be dead: its lease was over.
 async fn a_row_that_another_claim_takes_while_it_is_watched_is_not_extended(db: &Db) {
-    let id = db.publish("q", 1).await;
-    crate::lease(db, id, 1).await;
-    let (operator, watching) = (operator(db), WhyOptions::default().watching(20 * SECOND));
-    let asking = operator.why(id, &watching);
-    let mut asking = std::pin::pin!(asking);
-    tokio::time::timeout(SECOND / 10, asking.as_mut()).await.unwrap_err();
-    crate::lease(db, id, 0).await;
-    let why = soon("an answer", asking).await.unwrap();
+    let why = changed_while_watched(db, async |id| crate::lease(db, id, 0).await).await;
     assert!(matches!(extension(&why), Extension::NotYetDue { .. }), "{why:?}");
 }
 

@@ -57,8 +57,7 @@ impl<'a> Look<'a> {
     /// error only where nobody starts: an app works beside a locked one.
     pub(super) async fn tables(&mut self, autovacuum: bool) -> Result<(), sqlx::Error> {
         let names = self.names;
-        self.encoding().await?;
-        self.takes_writes().await?;
+        self.server().await?;
         self.table = names.qualified(names.table());
         if self.columns(&OUTBOX).await? {
             self.indexes([
@@ -136,27 +135,19 @@ impl<'a> Look<'a> {
     }
 
     /// In another encoding not every text can be stored. A dead letter whose error contains such a
-    /// character would fail each time, and its row would run again after every lease.
-    async fn encoding(&mut self) -> Result<(), sqlx::Error> {
-        let encoding: String = sqlx::query_scalar("SELECT current_setting('server_encoding')")
-            .persistent(false)
-            .fetch_one(&mut *self.connection)
-            .await?;
+    /// character would fail each time, and its row would run again after every lease. Where nothing
+    /// can be written, an app may wait for the day on which it can.
+    async fn server(&mut self) -> Result<(), sqlx::Error> {
+        let asked = "SELECT current_setting('server_encoding'), pg_is_in_recovery(), \
+            current_setting('default_transaction_read_only')::bool";
+        let (encoding, standby, read_only): (String, bool, bool) =
+            sqlx::query_as(asked).persistent(false).fetch_one(&mut *self.connection).await?;
         if encoding != "UTF8" {
             let what = format!("the database has the encoding {encoding}, not UTF8");
             let mend =
                 "-- pg_dump; CREATE DATABASE .. ENCODING 'UTF8' TEMPLATE template0; pg_restore";
             self.found.add(true, what, mend);
         }
-        Ok(())
-    }
-
-    /// An app may wait on a standby for the day on which it takes writes.
-    async fn takes_writes(&mut self) -> Result<(), sqlx::Error> {
-        let asked =
-            "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')::bool";
-        let (standby, read_only): (bool, bool) =
-            sqlx::query_as(asked).persistent(false).fetch_one(&mut *self.connection).await?;
         if standby {
             let what = "the server is a standby: nothing is claimed, and nothing can be published";
             self.found.add(false, what, "-- name the server that takes writes in the URL");
